@@ -12,12 +12,11 @@ use lockstep_formats::flight_recorder::MAX_DUMP_BYTES;
 use lockstep_formats::job_calls::Merged;
 use lockstep_formats::kineto::Profile;
 use lockstep_formats::recording::{Piece, Sources, name_in, names_of};
-use rayon::iter::{
-    IndexedParallelIterator, IntoParallelIterator, IntoParallelRefIterator, ParallelIterator,
-};
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
 use std::fs;
 use std::io::{BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 
 /// Files that are gathered one after the other, so that only one need be in memory as bytes.
 #[derive(Debug, Default)]
@@ -37,6 +36,17 @@ struct Contents {
     found: Vec<Found>,
     /// Files that were not read, since reading was stopped.
     unread: usize,
+}
+
+impl Contents {
+    /// Moves calls that another thread has read into memory of this one.
+    fn move_here(&mut self) {
+        for found in &mut self.found {
+            if let Found::Piece(piece) = found {
+                piece.move_here();
+            }
+        }
+    }
 }
 
 /// The contents of a file.
@@ -127,9 +137,24 @@ impl Recording {
                 }
             }
         };
-        let read: Vec<Result<Contents>> =
-            paths.par_iter().zip(names.into_par_iter()).map(read).collect();
-        read.into_iter().try_for_each(|contents| self.take_all(contents?))
+        let (sender, receiver) = mpsc::channel();
+        let (files, read) = (paths.par_iter().zip(names).enumerate(), &read);
+        let mut all: Vec<Option<Result<Contents>>> = paths.iter().map(|_| None).collect();
+        rayon::in_place_scope(|scope| {
+            scope.spawn(move |_| {
+                files.for_each_with(sender, |sender, (at, file)| {
+                    // It is only closed where nobody waits for the files any more.
+                    let _ = sender.send((at, read(file)));
+                });
+            });
+            for (at, mut contents) in receiver {
+                contents.iter_mut().for_each(Contents::move_here);
+                if let Some(place) = all.get_mut(at) {
+                    *place = Some(contents);
+                }
+            }
+        });
+        all.into_iter().flatten().try_for_each(|contents| self.take_all(contents?))
     }
 
     /// Takes a file, which is all that there is, or one of several.

@@ -1,8 +1,8 @@
 //! The activity of every rank: its calls and, where they are known, its computations.
 
-use lockstep_core::group::ProcessGroup;
+use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, Called, Trace, rank_ops};
+use lockstep_core::trace::{CallLog, Called, RecordedStep, Trace, rank_ops};
 use lockstep_formats::frames::{short_frame, user_frame};
 use std::sync::Arc;
 
@@ -40,6 +40,8 @@ pub struct RankActivity {
     pub calls: Vec<TimedCall>,
     /// Its computations and pauses, by when they began; those of one rank do not overlap on one stream.
     pub computations: Vec<Computation>,
+    /// The training steps that its program marked for a profiler, by their numbers.
+    pub marked_steps: Vec<RecordedStep>,
 }
 
 /// A call and when it was ready and over.
@@ -60,6 +62,14 @@ pub struct TimedCall {
     pub ended_ps: Option<u64>,
     /// The call.
     pub called: Arc<Called>,
+}
+
+impl TimedCall {
+    /// The group and number of a collective, by which its members' calls are known to be the same one.
+    pub(crate) fn row(&self) -> Option<(GroupId, u64)> {
+        let seq = self.seq.filter(|_| !self.called.p2p)?;
+        Some((self.called.group, seq))
+    }
 }
 
 /// A computation, or a pause, of a rank.
@@ -112,7 +122,7 @@ impl Activity {
             groups: log.groups.clone(),
             start_ps: 0,
             end_ps: 0,
-            knows_computations: log.logs().any(|(_, own)| !own.computations.is_empty()),
+            knows_computations: log.logs().any(|(_, own)| !own.recording.computations.is_empty()),
             is_recorded: log.recorded,
             has_device_times: log.device_times,
         };
@@ -121,13 +131,16 @@ impl Activity {
         for (rank, own) in log.logs() {
             let Some(activity) = activity.ranks.get_mut(rank.index()) else { continue };
             activity.recorded = true;
-            activity.computations.extend(own.computations.iter().map(|one| Computation {
-                from_ps: one.from_ps,
-                to_ps: one.to_ps,
-                name: Arc::clone(&one.name),
-                is_pause: false,
-                op: None,
+            activity.computations.extend(own.recording.computations.iter().map(|one| {
+                Computation {
+                    from_ps: one.from_ps,
+                    to_ps: one.to_ps,
+                    name: Arc::clone(&one.name),
+                    is_pause: false,
+                    op: None,
+                }
             }));
+            activity.marked_steps.clone_from(&own.recording.steps);
             // Calls of one group follow each other.
             let mut busy_until: Vec<u64> = vec![0; log.groups.len()];
             activity.calls = Vec::with_capacity(own.calls.len());

@@ -18,6 +18,7 @@ mod bandwidth;
 mod critical_path;
 mod kinds;
 mod late;
+mod marked_steps;
 mod meetings;
 mod segments;
 mod steps;

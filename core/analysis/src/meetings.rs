@@ -246,7 +246,7 @@ pub(crate) mod tests {
         let rank = |ready_ps| RankActivity {
             recorded: true,
             calls: vec![call(op, root, ready_ps, 100)],
-            computations: Vec::new(),
+            ..RankActivity::default()
         };
         let activity = Activity {
             ranks: ready.into_iter().map(rank).collect(),

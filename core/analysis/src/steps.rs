@@ -5,10 +5,13 @@
 //! decide: a step begins with the call before which most time goes by, in nearly every step and on every rank. Where
 //! they do not decide, no steps are found: an unknown number is better than a wrong one.
 //!
+//! Steps that the program marked for its profiler are taken as they are (`marked_steps`).
+//!
 //! Ranks agree on the steps. Those of the program that most ranks share are the job's; ranks with other calls are cut
 //! where the collectives that they share with it are.
 
 use crate::activity::{Activity, RankActivity, TimedCall};
+use crate::marked_steps::{MarkedStep, marked_steps};
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::Called;
@@ -377,7 +380,29 @@ struct Numbered {
 impl Steps {
     /// The steps of a job; none where none are clear.
     pub(crate) fn of(activity: &Activity) -> Steps {
-        Steps::of_calls(activity, &found_calls(activity))
+        Steps::marked(activity).unwrap_or_else(|| Steps::of_calls(activity, &found_calls(activity)))
+    }
+
+    /// The steps that the ranks' programs marked; `None` if they marked none.
+    fn marked(activity: &Activity) -> Option<Steps> {
+        let marked = marked_steps(activity)?;
+        let reference = marked.iter().zip(&activity.ranks);
+        let (steps, own) =
+            reference.filter_map(|(steps, own)| Some((steps.as_ref()?, own))).next()?;
+        let count = steps.len();
+        let calls: Vec<Range<usize>> = steps.iter().map(|step| step.calls.clone()).collect();
+        let numbers = numbers_of_rows(own, &calls);
+        let of_rank = marked.into_iter().zip(&activity.ranks).map(|(steps, own)| match steps {
+            Some(steps) => with_marked_times(activity, own, steps),
+            // A rank that marked nothing is cut where the collectives that it shares are.
+            None => match numbered(own, None, &numbers) {
+                Some(Numbered { first: 0, calls }) => timed_steps(activity, own, &calls),
+                _ => Vec::new(),
+            },
+        });
+        let mut of_rank: Vec<Vec<RankStep>> = of_rank.collect();
+        of_rank.iter_mut().filter(|own| own.len() != count).for_each(Vec::clear);
+        of_rank.iter().any(|own| !own.is_empty()).then_some(Steps { of_rank, count })
     }
 
     /// The steps with these operations in a trace of the plan that they are of.
@@ -462,14 +487,9 @@ fn loops(activity: &Activity) -> Vec<Option<Repetition>> {
 fn numbers_of_rows(own: &RankActivity, steps: &[Range<usize>]) -> BTreeMap<(GroupId, u64), i64> {
     let numbered = steps.iter().zip(0i64..).flat_map(|(calls, number)| {
         let calls = own.calls.get(calls.clone()).unwrap_or_default().iter();
-        calls.filter_map(move |call| Some((row(call)?, number)))
+        calls.filter_map(move |call| Some((call.row()?, number)))
     });
     numbered.collect()
-}
-
-fn row(call: &TimedCall) -> Option<(GroupId, u64)> {
-    let seq = call.seq.filter(|_| !call.called.p2p)?;
-    Some((call.called.group, seq))
 }
 
 /// A rank's own steps, if they are those of the collectives that it shares with the job's; else its calls are cut behind
@@ -494,7 +514,7 @@ fn numbered(
         .calls
         .iter()
         .enumerate()
-        .filter_map(|(at, call)| Some((*numbers.get(&row(call)?)?, at)));
+        .filter_map(|(at, call)| Some((*numbers.get(&call.row()?)?, at)));
     let shared: Vec<(i64, usize)> = shared.collect();
     let (first, mut start) = shared.first().copied()?;
     let mut calls: Vec<Range<usize>> = Vec::new();
@@ -542,6 +562,22 @@ fn timed_steps(activity: &Activity, own: &RankActivity, calls: &[Range<usize>]) 
         before_ps = Some(to_ps);
     }
     steps
+}
+
+/// The marked steps of a rank with the times of their marks, else with those of their calls.
+fn with_marked_times(
+    activity: &Activity,
+    own: &RankActivity,
+    steps: Vec<MarkedStep>,
+) -> Vec<RankStep> {
+    let by_marks = steps.iter().map(|MarkedStep { calls, times }| {
+        let (from_ps, to_ps) = (*times)?;
+        Some(RankStep { calls: calls.clone(), from_ps, to_ps })
+    });
+    by_marks.collect::<Option<Vec<RankStep>>>().unwrap_or_else(|| {
+        let calls: Vec<Range<usize>> = steps.into_iter().map(|step| step.calls).collect();
+        timed_steps(activity, own, &calls)
+    })
 }
 
 #[cfg(test)]

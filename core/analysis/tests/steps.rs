@@ -8,7 +8,7 @@ use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{Fill, PlanBuilder};
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::trace::{Called, TensorShape};
+use lockstep_core::trace::{Called, RecordedStep, TensorShape};
 use lockstep_sim::{SimConfig, simulate};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl Job {
             if self.barrier {
                 call(now + varied(MS), called("barrier", 1, "end"), MS / 10);
             }
-            RankActivity { recorded: true, calls, computations: Vec::new() }
+            RankActivity { recorded: true, calls, ..RankActivity::default() }
         };
         let ranks: Vec<RankActivity> = (0..self.ranks).map(rank).collect();
         let ends = ranks.iter().flat_map(|own| &own.calls).filter_map(|call| call.ended_ps);
@@ -197,6 +197,62 @@ fn equal_buckets_are_told_by_their_times() {
     assert_eq!(steps(&single.activity()), 20);
     // Where times tell nothing, the number is unknown.
     assert_eq!(steps(&Job { pause: 1, jitter: 80, takes: 1, ..job }.activity()), 0);
+}
+
+/// Marks on a rank's `steps` equal calls each, from just before the first call of a step to just before that of the next.
+fn marked(own: &mut RankActivity, steps: usize) {
+    let each = own.calls.len() / steps;
+    let made = |at: usize| own.calls.get(at).map(|call| call.made_ps - 1);
+    let end_ps = own.calls.last().unwrap().ended_ps.unwrap() + 1;
+    let mark = |number: usize| RecordedStep {
+        number: 7 + number as u64,
+        from_ps: made(number * each).unwrap(),
+        to_ps: made((number + 1) * each).unwrap_or(end_ps),
+        on_device: None,
+    };
+    own.marked_steps = (0..steps).map(mark).collect();
+}
+
+/// Steps that the program marked are taken where calls tell none, also on a rank that marked nothing; marks that
+/// contradict each other are not.
+#[test]
+fn marked_steps_are_the_steps() {
+    let job = Job {
+        ranks: 3,
+        steps: 20,
+        buckets: vec![1 << 18; 8],
+        pause: 1,
+        jitter: 80,
+        takes: 1,
+        warm_up: (0, 0),
+        barrier: false,
+        seed: 7,
+    };
+    assert_eq!(steps(&job.activity()), 0);
+    let mut activity = job.activity();
+    // The third rank has no marks.
+    activity.ranks.iter_mut().take(2).for_each(|own| marked(own, 20));
+    let analysis = Analysis::of(&activity);
+    assert_eq!(analysis.steps.len(), 20);
+    assert!(analysis.steps.iter().all(|step| step.ranks.len() == 3));
+    let ends = activity.ranks[..2].iter().map(|own| own.marked_steps[4].to_ps);
+    assert!(analysis.steps[4].to_ps >= ends.max().unwrap());
+    // The device's times are the steps' where calls are timed on it.
+    let mut on_device = activity.clone();
+    on_device.has_device_times = true;
+    for own in on_device.ranks.iter_mut().take(2) {
+        for step in &mut own.marked_steps {
+            step.on_device = Some((step.from_ps + 3 * MS, step.to_ps + 3 * MS));
+        }
+    }
+    let later = Analysis::of(&on_device);
+    let ends = activity.ranks[..2].iter().map(|own| own.marked_steps[19].to_ps);
+    assert_eq!(later.steps.len(), 20);
+    assert_eq!(later.steps[19].to_ps, ends.max().unwrap() + 3 * MS);
+    // One rank says that the first step has the calls of two.
+    let mut other = activity.clone();
+    marked(&mut other.ranks[1], 10);
+    assert_eq!(steps(&other), 0);
 }
 
 proptest! {

@@ -35,7 +35,7 @@ struct Target {
     read: Box<Reads>,
 }
 
-/// Whether a file of a name is for a target.
+/// True if a file is for a target, by its path and content.
 type Takes = dyn Fn(&Path, &[u8]) -> bool;
 
 /// Reads an input; a panic is a failure.

@@ -96,7 +96,7 @@ fn sides<'a>(job: &Job<'a>, about: &About<'_>) -> Vec<Side<'a>> {
             calls.retain(|made| !made.record.call.p2p);
         }
     }
-    // Who came to the finding's call shows what was expected.
+    // Ranks that made the finding's call show the expected calls.
     let came = |calls: &Vec<Made<'_>>| calls.iter().any(|made| is_call(job, *made, about.call));
     others.sort_by_key(|calls| !came(calls));
     let mut sides: Vec<Side<'a>> = Vec::new();
@@ -137,7 +137,7 @@ type Cells<'a> = Vec<Option<Made<'a>>>;
 
 fn rungs<'a>(job: &Job<'a>, first: &Side<'a>, others: &[Side<'a>]) -> Vec<Cells<'a>> {
     let width = others.len() + 1;
-    // Where recorders have dropped different numbers of calls, all begin with what the first has.
+    // Recorders may have dropped different numbers of calls: all begin at the first call that all have.
     let begun = |side: &Side<'a>| match from_common_call(job, &first.calls, &side.calls) {
         Some((own, theirs)) => (first.calls.len() - own.len(), theirs.to_vec()),
         None => (0, side.calls.clone()),
@@ -155,7 +155,7 @@ fn rungs<'a>(job: &Job<'a>, first: &Side<'a>, others: &[Side<'a>]) -> Vec<Cells<
         }
         made.push(cells);
     }
-    // What others made between two calls of the first, by the call before which it stands.
+    // Calls that others made between two calls of the first, by the later of the two.
     let mut between: BTreeMap<usize, Vec<Cells<'a>>> = BTreeMap::new();
     for (column, (begins, calls)) in (1..).zip(&begun) {
         let skipped = from.saturating_sub(*begins).min(calls.len());

@@ -72,8 +72,9 @@ fn write_finding(out: &mut String, number: usize, finding: &Finding) {
         let frame = seen.frame.as_ref().map(|frame| format!(", {}", code(frame)));
         let frame = frame.unwrap_or_default();
         let entry = seen.entry.map(|entry| format!(", entry {entry}")).unwrap_or_default();
-        let note = escaped(&seen.note);
-        let _ = writeln!(out, "- **rank {}** {note}{frame}{entry}", seen.rank);
+        let place = seen.place.as_ref().map(|place| format!(", in {}", code(&place.to_string())));
+        let (note, place) = (escaped(&seen.note), place.unwrap_or_default());
+        let _ = writeln!(out, "- **rank {}** {note}{frame}{entry}{place}", seen.rank);
     }
     if let Some(more) = finding.evidence.len().checked_sub(EVIDENCE).filter(|more| *more > 0) {
         let _ = writeln!(out, "- and {more} more");

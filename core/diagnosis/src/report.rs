@@ -4,6 +4,7 @@ use crate::kinds::Kind;
 use crate::repair::TriedRepair;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::rank_list;
+use lockstep_formats::place::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -187,6 +188,9 @@ pub struct Evidence {
     /// The line of the user's code, `train.py:88`; of a helper in a file of its own with its caller,
     /// `utils.py:33, called from train.py:88`.
     pub frame: Option<String>,
+    /// The line of the job's file that tells it, where it is one of a log or of stacks.
+    #[serde(default)]
+    pub place: Option<Place>,
     /// The observation there: `waits in all_reduce #7 of dp`.
     #[serde(default)]
     pub note: String,

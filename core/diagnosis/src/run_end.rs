@@ -62,8 +62,10 @@ pub(crate) fn stood(log: &CallLog) -> Option<String> {
     let mut places: Vec<(String, Vec<GlobalRank>)> = Vec::new();
     for (rank, own) in log.logs() {
         let place = match &own.state {
-            RankState::AtOp { name, line: Some(line), .. } => format!("in {name} ({line})"),
-            RankState::AtOp { name, line: None, .. } => format!("in {name}"),
+            RankState::AtOp(at) => match &at.line {
+                Some(line) => format!("in {} ({line})", at.name),
+                None => format!("in {}", at.name),
+            },
             RankState::Finished => "at the end".to_owned(),
             RankState::Died { .. } | RankState::Unknown => continue,
         };
@@ -84,9 +86,9 @@ pub(crate) fn stood(log: &CallLog) -> Option<String> {
 
 fn push(report: &mut Report, log: &CallLog, certainty: Certainty, message: String, fix: &str) {
     let evidence = log.logs().filter_map(|(rank, own)| {
-        let RankState::AtOp { name, line, .. } = &own.state else { return None };
-        let note = format!("stood in {name}");
-        Some(Evidence { rank, entry: None, frame: line.clone(), note })
+        let RankState::AtOp(at) = &own.state else { return None };
+        let note = format!("stood in {}", at.name);
+        Some(Evidence { rank, entry: None, frame: at.line.clone(), place: None, note })
     });
     report.findings.push(Finding {
         kind: Kind::RunFailed,

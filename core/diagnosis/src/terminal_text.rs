@@ -70,7 +70,9 @@ fn print(out: &mut String, number: usize, finding: &Finding) {
     for evidence in finding.evidence.iter().take(8) {
         let entry = evidence.entry.map(|entry| format!(", entry {entry}")).unwrap_or_default();
         let frame = evidence.frame.as_ref().map(|frame| format!(", {frame}")).unwrap_or_default();
-        field("seen", &format!("rank {} {}{entry}{frame}", evidence.rank, evidence.note));
+        let place = evidence.place.as_ref().map(|place| format!(", in {place}"));
+        let place = place.unwrap_or_default();
+        field("seen", &format!("rank {} {}{entry}{frame}{place}", evidence.rank, evidence.note));
     }
     field("fix", &finding.fix);
     if let Some(repair) = &finding.repair {

@@ -47,7 +47,7 @@ fn nothing_recorded(log: &CallLog) -> Option<String> {
 fn not_ended(log: &CallLog) -> Vec<String> {
     let mut calls: BTreeMap<_, (String, Vec<GlobalRank>)> = BTreeMap::new();
     for (rank, own) in log.logs() {
-        // What comes behind it waits for its turn.
+        // Later calls of the rank only wait for their turn.
         let first = own.calls.iter().find(|record| record.state != CallState::Completed);
         let Some(record) = first else { continue };
         let number = record.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
@@ -70,7 +70,7 @@ fn counted_only(log: &CallLog) -> Option<String> {
     let mut ranks = Vec::new();
     let mut most = 0;
     for (rank, own) in log.logs() {
-        let calls: u64 = own.unrecorded.values().sum();
+        let calls: u64 = own.recording.unrecorded.values().sum();
         if calls > 0 {
             ranks.push(rank);
             most = calls.max(most);
@@ -88,7 +88,7 @@ fn counted_only(log: &CallLog) -> Option<String> {
 
 /// Ranks whose recorder notes when a call is issued and not when it ends.
 fn issued_only(log: &CallLog) -> Option<String> {
-    let ranks = log.logs().filter(|(_, own)| own.issued_only).map(|(rank, _)| rank);
+    let ranks = log.logs().filter(|(_, own)| own.recording.issued_only).map(|(rank, _)| rank);
     let ranks: Vec<GlobalRank> = ranks.collect();
     (!ranks.is_empty()).then(|| {
         format!(
@@ -102,7 +102,9 @@ fn issued_only(log: &CallLog) -> Option<String> {
 /// Sends and receives that a ring may have dropped: a recorder keeps no count of them.
 fn dropped_messages(log: &CallLog) -> Option<String> {
     let dropped = log.logs().any(|(_, own)| {
-        own.is_cut() && own.calls.iter().any(|record| record.call.p2p) && !own.dropped_ended
+        own.is_cut()
+            && own.calls.iter().any(|record| record.call.p2p)
+            && !own.recording.dropped_ended
     });
     dropped.then(|| {
         "Rings have dropped the first calls of some ranks, sends and receives among them, of which a \
@@ -115,7 +117,8 @@ fn dropped_messages(log: &CallLog) -> Option<String> {
 /// Ranks that made a group last in which they called nothing: `new_group` waits for all ranks of the job, and
 /// leaves no entry.
 fn group_without_calls(log: &CallLog) -> Option<String> {
-    let made = |(rank, own): (GlobalRank, &RankLog)| Some((rank, own.group_without_calls?));
+    let made =
+        |(rank, own): (GlobalRank, &RankLog)| Some((rank, own.recording.group_without_calls?));
     let made: Vec<(GlobalRank, u32)> = log.logs().filter_map(made).collect();
     let (_, size) = *made.first()?;
     let ranks: Vec<GlobalRank> = made.iter().map(|(rank, _)| *rank).collect();

@@ -17,9 +17,9 @@ pub struct WaitGroup {
     pub cause: Option<usize>,
     /// Waits between it and its root: 1 waits for the root itself, 2 and more queue behind others.
     pub depth: u32,
-    /// Whether findings blame its ranks.
+    /// True if findings blame its ranks.
     pub culprits: bool,
-    /// Whether its ranks wait for each other in a circle, alone or with others.
+    /// True if its ranks wait for each other in a cycle, alone or with others.
     pub in_circle: bool,
     /// The call in which its ranks wait; `None` for ranks that do not wait.
     pub call: Option<WaitedCall>,
@@ -40,7 +40,7 @@ pub struct WaitedCall {
     pub groups: u32,
     /// The line of the user's code, `train.py:88`.
     pub line: Option<String>,
-    /// Whether every member has come, and it does not complete.
+    /// True if every member has made the call and it does not complete.
     pub all_came: bool,
 }
 

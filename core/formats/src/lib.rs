@@ -23,6 +23,7 @@ pub mod nccl_log;
 pub mod ncclras;
 pub mod perfetto;
 pub mod pickle;
+pub mod place;
 pub mod problem;
 mod rank_calls;
 pub mod reader;
@@ -30,7 +31,7 @@ pub mod readers;
 pub mod recording;
 mod small_json;
 pub mod stacks;
-mod text;
+pub mod text;
 pub mod torchfrtrace;
 
 #[cfg(test)]

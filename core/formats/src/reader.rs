@@ -86,6 +86,12 @@ pub trait CallSource: Debug + Sync {
     /// A sentence about the additions of these calls to those of a fuller source.
     fn filled_in(&self, filled: &Filled) -> String;
 
+    /// Moves the bulk of a file's calls into memory that the calling thread allocates. An allocator may give each thread
+    /// memory of its own, as glibc's does: that of a thread that reads file after file is of no use to others later.
+    fn move_here(&self, calls: &mut FileCalls) {
+        let _ = calls;
+    }
+
     /// A file's calls as bytes, to be sent to another worker; `None` if it has no such form.
     fn pack(&self, calls: &FileCalls) -> Option<Vec<u8>> {
         let _ = calls;
@@ -105,7 +111,7 @@ pub enum Contribution {
     /// Calls, in the form of the format that they were recorded in.
     Calls(FileCalls),
     /// The messages of a log. A log without any is a contribution too: its rank reported nothing.
-    Log(JobLog),
+    Log(Box<JobLog>),
     /// The stacks of processes. Exit codes and signals are statements of a log.
     Stacks(Vec<ProcessStacks>),
 }
@@ -135,6 +141,11 @@ impl FileCalls {
         self.content.downcast_ref()
     }
 
+    /// The same, to be changed.
+    pub(crate) fn content_mut<T: Any>(&mut self) -> Option<&mut T> {
+        self.content.downcast_mut()
+    }
+
     /// The same, taken out.
     pub(crate) fn into_content<T: Any>(self) -> Option<T> {
         self.content.downcast().ok().map(|content| *content)
@@ -156,6 +167,8 @@ pub struct Filled {
     pub roots: usize,
     /// Calls whose start was not known before.
     pub times: usize,
+    /// Computations of devices, of ranks of which none were known before.
+    pub computations: usize,
     /// Ranks whose calls all come from this source, since the other source has none of theirs.
     pub whole_ranks: Vec<GlobalRank>,
 }

@@ -24,7 +24,7 @@ pub(crate) fn is_text(bytes: &[u8]) -> bool {
 }
 
 /// The bytes of a text with a byte order mark in UTF-8, without the mark; all others as they are.
-pub(crate) fn in_utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
+pub fn in_utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
     match bytes {
         [0xEF, 0xBB, 0xBF, rest @ ..] => Cow::Borrowed(rest),
         [0xFF, 0xFE, rest @ ..] => Cow::Owned(from_units(rest, u16::from_le_bytes)),

@@ -52,6 +52,10 @@ impl Names {
 pub(crate) struct Between<'a> {
     /// By when they began.
     computations: &'a [RecordedComputation],
+    /// True if the device computed nothing else; else nothing is known of the time before the first and behind the last.
+    are_all: bool,
+    /// The begin of the first and the end of the last.
+    ends: Option<(u64, u64)>,
 }
 
 /// Kernels that follow each other closely.
@@ -62,15 +66,23 @@ struct Stretch<'a> {
 }
 
 impl<'a> Between<'a> {
-    pub(crate) fn of(computations: &'a [RecordedComputation]) -> Between<'a> {
-        Between { computations }
+    pub(crate) fn of(computations: &'a [RecordedComputation], are_all: bool) -> Between<'a> {
+        let last_ps = computations.iter().map(|one| one.to_ps).max();
+        let ends = computations.first().map(|first| first.from_ps).zip(last_ps);
+        Between { computations, are_all, ends }
+    }
+
+    /// The name of a time without computations.
+    fn without_any(self, from_ps: u64, to_ps: u64) -> &'static str {
+        let unseen = self.ends.is_none_or(|(first_ps, last_ps)| {
+            !self.are_all && (to_ps <= first_ps || from_ps >= last_ps)
+        });
+        if unseen { BETWEEN } else { NO_KERNEL }
     }
 
     /// The begin of the first computation and the end of the last.
     pub(crate) fn ends(self) -> Option<(u64, u64)> {
-        let first = self.computations.first()?;
-        let last = self.computations.iter().map(|one| one.to_ps).max()?;
-        Some((first.from_ps, last))
+        self.ends
     }
 
     /// True if something was computed in a stretch of time.
@@ -111,7 +123,7 @@ impl<'a> Between<'a> {
             computed += usize::from(add(&name, (from_ps, until_ps), ops));
             at_ps = until_ps.max(at_ps);
         }
-        let rest = if self.computations.is_empty() { BETWEEN } else { NO_KERNEL };
+        let rest = self.without_any(from_ps, to_ps);
         if let Some(ended_ps) = last_end(open, to_ps) {
             at_ps = at_ps.max(ended_ps);
             add_waits(open, to_ps, ops);
@@ -227,7 +239,7 @@ mod tests {
     ) -> Vec<(String, u64)> {
         let mut ops = Vec::new();
         let names = &mut Names::default();
-        Between::of(kernels).add((from_us * US, to_us * US), open, (names, &mut ops));
+        Between::of(kernels, true).add((from_us * US, to_us * US), open, (names, &mut ops));
         let told = |op: &Op| match &op.action {
             Action::Compute { name, duration_ns } => (name.to_string(), duration_ns / 1000),
             Action::Wait { op, .. } => ("wait".to_owned(), u64::from(*op)),
@@ -248,6 +260,9 @@ mod tests {
             told(&[("kernels gemm and 1 more", 38), (NO_KERNEL, 62), ("kernel copy", 50),])
         );
         assert_eq!(filled(&[], (100, 250), &mut Vec::new()), told(&[(BETWEEN, 150)]));
+        // Behind what a profile beside the dumps saw, it is unknown what was computed.
+        let name = |are_all| Between::of(&kernels, are_all).without_any(400 * US, 500 * US);
+        assert_eq!([true, false].map(name), [NO_KERNEL, BETWEEN]);
     }
 
     #[test]

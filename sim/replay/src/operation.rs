@@ -23,7 +23,7 @@ impl Tensors {
     fn of(&mut self, plan: &mut PlanBuilder, dtype: Dtype, numel: u64) -> TensorId {
         let numel = numel.clamp(1, MAX_NUMEL);
         *self.known.entry((dtype, numel)).or_insert_with(|| {
-            // What was in it is in no recording.
+            // No recording holds the values.
             plan.tensor(format!("{}[{numel}]", dtype.name()), dtype, numel, Fill::Unknown)
         })
     }

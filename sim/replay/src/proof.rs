@@ -115,7 +115,7 @@ pub(crate) fn prove(
 
 /// A sentence about ranks that were assumed to take up a loop again that they are only seen to leave; `None` of none.
 fn goes_back(repair: &Repair, recovered: &Recovered, finding: &Finding) -> Option<String> {
-    // Where loops are of different lengths, that decides which ranks are at fault.
+    // If loops are of different lengths, the length decides which ranks are at fault.
     if finding.kind != Kind::DdpUnevenInputs {
         return None;
     }

@@ -46,7 +46,7 @@ pub(crate) fn rewritten(own: &Program, before: &[(usize, Op)], out: &[usize]) ->
     let end = own.ops.iter().position(is_stay).unwrap_or(own.ops.len());
     for at in 0..=end {
         ops.extend(before.iter().filter(|(place, _)| *place == at).map(|(_, op)| op.clone()));
-        // Where a rank stayed it goes on now.
+        // A rank that stayed at a call goes on now.
         let Some(op) = own.ops.get(at).filter(|op| !is_stay(op)) else { continue };
         if out.contains(&at) {
             moved.push(None);

@@ -38,12 +38,12 @@ pub struct Recovered {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordedCalls(BTreeMap<GlobalRank, Vec<MadeOf>>);
 
-/// Which recorded call a call of an operation is.
+/// The recorded call of a call of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MadeOf {
     op: u32,
     /// The call's index among the rank's recorded ones.
-    record: usize,
+    record: u32,
 }
 
 /// The end of a recording.
@@ -74,7 +74,7 @@ impl RecordedCalls {
     /// The operation of the plan that a recorded call is, by its index among the rank's recorded calls.
     pub(crate) fn op_of_record(&self, rank: GlobalRank, record: usize) -> Option<u32> {
         let made = self.0.get(&rank)?;
-        let at = made.binary_search_by_key(&record, |of| of.record).ok()?;
+        let at = made.binary_search_by_key(&record, |of| of.record as usize).ok()?;
         made.get(at).map(|of| of.op)
     }
 
@@ -87,7 +87,7 @@ impl RecordedCalls {
             else {
                 continue;
             };
-            before.unended.clear();
+            before.recording.unended.clear();
             // An operation's calls have their works in their order, and so have they been recorded.
             let mut own = made.iter().copied().peekable();
             let mut made_again = after.calls.iter().filter_map(|call| {
@@ -95,7 +95,7 @@ impl RecordedCalls {
                 while own.next_if(|of| of.op < op).is_some() {}
                 Some((own.next_if(|of| of.op == op)?.record, call))
             });
-            let (mut next, mut at) = (made_again.next(), 0);
+            let (mut next, mut at) = (made_again.next(), 0u32);
             before.calls.retain_mut(|record| {
                 let again = next.take_if(|(of, _)| *of == at);
                 at += 1;
@@ -152,7 +152,7 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
     let mut recovery = Recovery::new(name, log)?;
     let went_on = end == RecordingEnd::WentOn;
     let window = Window::of(log, went_on, &mut recovery.assumed);
-    if log.logs().any(|(_, own)| own.groups_assumed) {
+    if log.logs().any(|(_, own)| own.recording.groups_assumed) {
         recovery.assumed.insert(Assumption::Groups);
     }
     let hangs = !went_on && log.logs().any(|(_, own)| own.calls.iter().any(pending));
@@ -160,12 +160,14 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
     for (rank, own) in log.logs() {
         let at = window.calls(log, rank, &own.calls);
         let calls: Vec<&CallRecord> = at.iter().filter_map(|at| own.calls.get(*at)).collect();
-        let (mut program, made) = recovery.program(&calls, Between::of(&own.computations));
-        let made =
-            made.into_iter().filter_map(|(op, call)| Some(MadeOf { op, record: *at.get(call)? }));
+        let (mut program, made) =
+            recovery.program(&calls, Between::of(&own.recording.computations, log.device_times));
+        let made = made.into_iter().filter_map(|(op, call)| {
+            Some(MadeOf { op, record: u32::try_from(*at.get(call)?).ok()? })
+        });
         recovery.made.insert(rank, made.collect());
         left_out += own.calls.iter().filter(|record| window.is_left_out(record)).count() as u64;
-        if own.groups_assumed {
+        if own.recording.groups_assumed {
             groupless += own.calls.iter().filter(|record| is_groupless(record)).count() as u64;
         }
         match &own.state {
@@ -361,7 +363,7 @@ impl<'a> Recovery<'a> {
             };
             at += together;
         }
-        // What a device computed behind the last call.
+        // The device's computations after the last call.
         if let Some(((_, last_ps), busy_ps)) = between.ends().zip(busy_ps).filter(|_| on_device) {
             between.add((busy_ps, last_ps), &mut open, (&mut self.names, &mut ops));
         }
@@ -592,7 +594,7 @@ fn callers(log: &CallLog) -> Vec<Vec<GlobalRank>> {
 /// The time by which all ranks have begun to compute, by the devices' clocks; `None` if not all computations are
 /// known.
 fn common_begin(log: &CallLog) -> Option<u64> {
-    let begins = log.logs().map(|(_, own)| Some(own.computations.first()?.from_ps));
+    let begins = log.logs().map(|(_, own)| Some(own.recording.computations.first()?.from_ps));
     let begins: Vec<u64> = begins.collect::<Option<_>>().filter(|_| log.device_times)?;
     begins.into_iter().max()
 }

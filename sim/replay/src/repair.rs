@@ -229,7 +229,7 @@ fn change_for(
     let change = change.filter(|change| !change.is_empty());
     let change = change.ok_or_else(|| RepairError::NoCall { ranks: finding.culprits.clone() })?;
     for rank in (0..plan.world_size).map(GlobalRank) {
-        // Who stayed where its recording ends goes on, to whatever others wait for.
+        // A rank that stayed where its recording ends goes on, to the calls that others wait for.
         let stays = plan.program(rank).and_then(|own| own.ops.iter().position(is_stay));
         if let Some((at, mut own)) = stays.zip(plan.program(rank).cloned()) {
             own.ops.truncate(at);
@@ -374,7 +374,7 @@ fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
             .is_some_and(|own| own.ops.iter().any(|op| !op.action.calls().is_empty()))
     };
     let mut usable: Vec<GlobalRank> = candidates.filter(calls).collect();
-    // Who is not in the finding's group does not make its calls.
+    // A rank outside the finding's group does not make its calls.
     if let Some(group) = finding.group.as_ref().filter(|group| !group.ranks.is_empty()) {
         let free =
             |rank: &GlobalRank| group.ranks.contains(rank) && !finding.culprits.contains(rank);
@@ -412,7 +412,7 @@ fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
 struct Edits {
     inserted: Vec<Op>,
     removed: Vec<Op>,
-    /// What the rank comes to behind a call of its own that it no longer makes.
+    /// The operations that the rank reaches once it no longer makes a call of its own.
     behind: Vec<Op>,
 }
 
@@ -441,7 +441,7 @@ fn followed(
             })
     };
     let theirs: Vec<&Op> = expected.ops.iter().filter(|op| both(op)).collect();
-    // What stands behind where the rank stays is not its own: others wait for it.
+    // Operations after the rank's last recorded one were assumed, because others wait for them.
     let end = own.ops.iter().position(is_stay).unwrap_or(own.ops.len());
     let mine: Vec<usize> = (0..end).filter(|at| own.ops.get(*at).is_some_and(both)).collect();
     // What the rank waits in at the end and the other is no part of comes behind what it had to do before.
@@ -451,7 +451,7 @@ fn followed(
     let at_end_place = waits.map_or(end, |at| tail + at);
     let own_ops: Vec<&Op> = mine.iter().filter_map(|at| own.ops.get(*at)).collect();
     let mut edits = Edits::default();
-    // What is inserted in front of an operation of the rank, by its index, and what is taken out.
+    // The operations inserted before one of the rank's, by its index, and those taken out.
     let mut before: Vec<(usize, Op)> = Vec::new();
     let mut out: Vec<usize> = Vec::new();
     for (missing, extra) in differences(plan, (&theirs, &own_ops), (kind, alignment)) {

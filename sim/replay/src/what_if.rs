@@ -43,7 +43,7 @@ pub enum Variation {
     BucketBytes(u64),
 }
 
-/// Which links.
+/// The links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
     /// Inside nodes.
@@ -287,7 +287,7 @@ fn duration_of(op: &Op) -> Option<u64> {
 
 fn scale_op(op: &mut Op, factor: f64) {
     if let Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } = &mut op.action
-        // Where a rank stays for ever it stays for ever.
+        // A rank that never goes on in the recording never does here.
         && *duration_ns < u64::MAX
     {
         *duration_ns = (*duration_ns as f64 * factor) as u64;

@@ -1,4 +1,4 @@
-//! Which recorded calls of a rank are replayed: those that all members of a group have recorded.
+//! Finds the recorded calls of each rank that are replayed: those that all members of a group recorded.
 //!
 //! A recorder keeps a rank's last calls. Where rings have dropped different numbers of them, the calls of a group
 //! begin with the first that no member has dropped.
@@ -102,7 +102,7 @@ impl Window {
         record.state != CallState::Completed || (!record.call.p2p && record.seq.is_some_and(behind))
     }
 
-    /// Which calls of a rank are replayed, by their index, in their order.
+    /// The calls of a rank that are replayed, by index, in their order.
     pub(crate) fn calls(
         &self,
         log: &CallLog,
@@ -111,7 +111,7 @@ impl Window {
     ) -> Vec<usize> {
         let mut seen: BTreeMap<Lane, usize> = BTreeMap::new();
         let own = log.ranks.get(rank.index()).and_then(Option::as_ref);
-        let groups_assumed = own.is_some_and(|own| own.groups_assumed);
+        let groups_assumed = own.is_some_and(|own| own.recording.groups_assumed);
         let kept = calls.iter().enumerate().filter(|(_, record)| {
             if self.is_left_out(record) || (groups_assumed && is_groupless(record)) {
                 return false;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use lockstep_analysis::{Activity, Analysis, Share};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
@@ -12,6 +13,7 @@ use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{CallLog, Trace};
 use lockstep_diagnosis::diagnose_files;
 use lockstep_formats::chakra::ChakraWriter;
+use lockstep_formats::flight_recorder::dumps_of;
 use lockstep_formats::kineto::KinetoWriter;
 use lockstep_formats::recording::{Piece, Sources};
 use lockstep_replay::{RecordingEnd, recover};
@@ -123,4 +125,67 @@ proptest! {
             prop_assert!(again_us.abs_diff(us) <= off, "{}: {} instead of {} µs", form, again_us, us);
         }
     }
+}
+
+fn as_dumps(trace: &Trace) -> Vec<(String, Vec<u8>)> {
+    let dumps = dumps_of(&CallLog::of(trace), 0);
+    dumps.iter().map(|dump| (dump.file_name.clone(), dump.to_pickle())).collect()
+}
+
+/// The analysis of the recording that some files make, and its notes.
+fn analysed(files: &[(String, Vec<u8>)]) -> (Analysis, String) {
+    let mut sources = Sources::default();
+    files.iter().for_each(|(name, bytes)| sources.take(Piece::read(name, bytes)));
+    let job = sources.join().unwrap();
+    let log = job.calls.unwrap().merged.log;
+    (Analysis::of(&Activity::of_calls(&log)), job.notes.join("\n"))
+}
+
+/// Dumps hold the last calls of a rank and no kernels; a profile beside them has these, and the times of the device.
+#[test]
+fn dumps_beside_a_profile_are_analysed_like_the_trace_itself() {
+    let step = |at: u64| Step {
+        before_us: 60 + at % 3,
+        numel: 1 << 18,
+        beside_us: 90,
+        goes_on: at.is_multiple_of(2),
+    };
+    let steps: Vec<Step> = (0..12).map(step).collect();
+    let trace = simulated(&plan(BackendName::Nccl, &steps));
+    let of_trace = Analysis::of(&Activity::of_trace(&trace));
+    let (dumps, profiles) = (as_dumps(&trace), as_kineto(&trace));
+    let (alone, _) = analysed(&dumps);
+    assert!(!alone.knows_computations);
+    let both: Vec<_> = dumps.iter().chain(&profiles).cloned().collect();
+    let (joined, notes) = analysed(&both);
+    assert!(joined.knows_computations && joined.knows_ends);
+    assert!(notes.contains("96 computations"), "{notes}");
+    // A recording has no program that tells its steps: those of the calls' times.
+    assert_eq!(joined.steps.len(), analysed(&profiles).0.steps.len());
+    assert_eq!(joined.critical_path.parts.len(), of_trace.critical_path.parts.len());
+    let parts = [
+        |share: Share| share.computing_ps,
+        |share: Share| share.communicating_ps,
+        |share: Share| share.waiting_ps,
+        |share: Share| share.idle_ps,
+    ];
+    for (read, before) in joined.ranks.iter().zip(&of_trace.ranks) {
+        for part in parts {
+            // Files are written in whole nanoseconds: each call and computation may move by one at either end.
+            let off_ps = part(read.total).abs_diff(part(before.total));
+            assert!(off_ps <= 4 * 1000 * 36, "{read:?} {before:?}");
+        }
+    }
+    // Of a ring that has dropped the first calls, the computations in front of the first one that is left are unknown.
+    let mut cut = dumps_of(&CallLog::of(&trace), 0);
+    cut.iter_mut().for_each(|dump| drop(dump.entries.drain(..4)));
+    let cut = cut.iter().map(|dump| (dump.file_name.clone(), dump.to_pickle()));
+    let (cut, notes) = analysed(&cut.chain(profiles).collect::<Vec<_>>());
+    assert!(cut.knows_computations, "{notes}");
+    assert!(cut.time_ps < joined.time_ps * 8 / 10, "{} {}", cut.time_ps, joined.time_ps);
+    for (cut, whole) in cut.ranks.iter().zip(&joined.ranks) {
+        assert!(cut.total.computing_ps < whole.total.computing_ps, "{cut:?} {whole:?}");
+    }
+    // Computations in front of it would stand in a time without calls.
+    assert!(cut.ranks.iter().all(|own| own.total.idle_ps * 50 < cut.time_ps), "{:?}", cut.ranks);
 }

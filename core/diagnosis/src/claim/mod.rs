@@ -63,11 +63,12 @@ pub(crate) fn evidence(facts: &Facts<'_, '_>, made: Made<'_>, verb: &str) -> Evi
         rank: made.rank,
         entry: Some(made.record.record_id.unwrap_or(u64::from(made.record.work))),
         frame: words::place_of(log, made.rank, made.record),
+        place: None,
         note: format!("{verb} {}", words::call_without_line(log, made)),
     }
 }
 
 /// The absence of a call as evidence.
 pub(crate) fn no_call(rank: GlobalRank, note: impl Into<String>) -> Evidence {
-    Evidence { rank, entry: None, frame: None, note: note.into() }
+    Evidence { rank, entry: None, frame: None, place: None, note: note.into() }
 }

@@ -136,7 +136,9 @@ fn has_gaps(job: &Job<'_>) -> bool {
 /// Ranks whose dumps may be older than those of others. Where NCCL's calls have ended that need them
 /// they are; gloo's may have failed instead, which is what all stop at.
 fn early(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
-    let how = |rank: &GlobalRank| job.rank(*rank).map(|own| own.maybe_early).unwrap_or_default();
+    let how = |rank: &GlobalRank| {
+        job.rank(*rank).map(|own| own.recording.maybe_early).unwrap_or_default()
+    };
     let early = culprits.iter().copied().filter(|rank| how(rank) != MaybeEarly::No);
     let early: Vec<GlobalRank> = early.collect();
     let last = job.rank(*early.first()?)?.calls.last()?;
@@ -205,7 +207,7 @@ fn blind(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
     let mut most = Alternatives::LessLikely;
     for (rank, own) in culprits.iter().filter_map(|rank| Some((*rank, job.rank(*rank)?))) {
         let Some(first) = own.calls.first().filter(|_| own.is_cut()) else { continue };
-        if own.calls.iter().any(waits) && !own.dropped_ended {
+        if own.calls.iter().any(waits) && !own.recording.dropped_ended {
             blind.push(rank);
             most = if waits(first) { Alternatives::AsLikely } else { most };
         }
@@ -321,7 +323,7 @@ fn still_running(text: String) -> Doubt {
 
 /// The note that dumps are of different moments, where the calls show it.
 pub(crate) fn dumped_early(job: &Job<'_>) -> Option<String> {
-    let early = job.log.logs().filter(|(_, own)| own.dumped_early);
+    let early = job.log.logs().filter(|(_, own)| own.recording.dumped_early);
     let early: Vec<GlobalRank> = early.map(|(rank, _)| rank).collect();
     let (dump, was) = match early.len() {
         0 => return None,

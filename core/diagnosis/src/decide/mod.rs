@@ -334,7 +334,7 @@ fn died(job: &Job<'_>) -> Option<GlobalRank> {
 
 /// True if the dumps of all that a cause names may be older than others'.
 fn maybe_early(job: &Job<'_>, claim: &Claim) -> bool {
-    let early = |own: &RankLog| own.maybe_early != MaybeEarly::No;
+    let early = |own: &RankLog| own.recording.maybe_early != MaybeEarly::No;
     claim.culprits.iter().all(|rank| job.rank(*rank).is_some_and(early))
 }
 
@@ -417,7 +417,7 @@ fn certainty(claim: &Claim) -> Certainty {
     }
 }
 
-/// Whether a rank died: that comes first.
+/// True for a rank's death, which goes before all other findings.
 fn is_death(kind: Kind) -> bool {
     matches!(kind, Kind::RankDied | Kind::StoreWait | Kind::DdpModelMismatch)
 }

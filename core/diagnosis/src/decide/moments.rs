@@ -1,8 +1,8 @@
-//! Whether a recording is of a job that hung, or of one that was running.
+//! Tells recordings of a hung job from recordings of a job that was running.
 //!
-//! Dumps of both look alike: a rank that has not come to a call yet is one that waits for nobody, while
-//! others wait for it. What tells them apart is how long those have waited, which only shows where
-//! something was recorded long after their call, or where a log says that a call timed out.
+//! Their dumps look alike: one rank has not made a call yet, and others wait for it. The length of the
+//! wait tells them apart. It shows only if something was recorded long after the call, or if a log says
+//! that a call timed out.
 
 use crate::claim::Claim;
 use crate::claim::message::{Doubt, Reason};
@@ -115,7 +115,7 @@ fn waiting(job: &Job<'_>, claim: &Claim) -> Option<Vec<GlobalRank>> {
         Kind::OpExtra if waiting == claim.culprits && row.open() => Some(waiting),
         // It may be a dump that is missing, and no rank.
         Kind::RankMissing if !waiting.is_empty() => {
-            job.log.logs().any(|(_, own)| own.dumped_early).then_some(waiting)
+            job.log.logs().any(|(_, own)| own.recording.dumped_early).then_some(waiting)
         }
         _ => None,
     }
@@ -123,7 +123,7 @@ fn waiting(job: &Job<'_>, claim: &Claim) -> Option<Vec<GlobalRank>> {
 
 /// The greatest certainty of a finding, with the reason.
 fn may_run(job: &Job<'_>, claim: &Claim, waiting: &[GlobalRank]) -> Option<(Alternatives, String)> {
-    let early = job.log.logs().filter(|(_, own)| own.dumped_early).map(|(rank, _)| rank);
+    let early = job.log.logs().filter(|(_, own)| own.recording.dumped_early).map(|(rank, _)| rank);
     let early: Vec<GlobalRank> = early.collect();
     let who = if waiting.is_empty() { "the others".to_owned() } else { ranks(waiting) };
     if let Some(waited_ps) = waited_ps(job, claim, waiting) {

@@ -125,7 +125,7 @@ fn too_many(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<Option<
     let (before, waits) = calls.split_at(from);
     let of = |group: GroupId| before.iter().filter(move |call| call.call.group == group);
     let stands = waits.iter().find(|call| call.call.group == own);
-    // What sets a job up makes more calls of one group in a row than its loop does.
+    // A job's setup makes more calls of one group in a row than its loop does.
     let is_its = |call: &CallRecord| {
         stands.is_some_and(|stands| alike(call, stands) && call.call.stack == stands.call.stack)
     };
@@ -135,8 +135,8 @@ fn too_many(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<Option<
     if stands.is_none() || of(own).next().is_none() || of(due).next().is_none() {
         return None;
     }
-    // How many there have been in a row: of what is cut off at its front, or still goes on, nobody
-    // knows.
+    // The length of each run of calls. It is unknown for a run whose front is cut off, or which
+    // still goes on.
     let (mut since, mut most) = (0usize, None);
     let mut from_its_start =
         before.first().is_none_or(|first| matches!(first.record_id, None | Some(0)));

@@ -42,7 +42,7 @@ pub(crate) fn odd_one<'a>(job: &Job<'a>, ranks: &[GlobalRank]) -> Option<Miscoun
         let compared = |record: &&'a CallRecord| compared(job, &known, record, ranks);
         let numbers = known.calls.iter().rev().take(LAST).find_map(compared)?;
         let Numbers { own, usual, .. } = numbers;
-        // Who came to its first calls with other numbers as well always does.
+        // A rank whose numbers already differed at its first calls always differs: it is not to blame.
         let first = || known.calls.iter().take(LAST).find_map(compared);
         let always =
             || first().is_some_and(|first| first.own.abs_diff(first.usual) == own.abs_diff(usual));

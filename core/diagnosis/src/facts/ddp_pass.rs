@@ -13,7 +13,7 @@ pub(crate) enum OnePass {
     Own(usize),
 }
 
-/// Whether two ranks part in such a pass: they made the same calls before, from the same lines.
+/// Finds the pass in which two ranks part, after the same calls from the same lines.
 pub(crate) fn one_pass(own: &[&CallRecord], theirs: &[&CallRecord]) -> Option<OnePass> {
     let buckets = |calls: &[&CallRecord]| {
         calls.iter().take_while(|record| record.call.is_ddp_bucket()).count()

@@ -137,7 +137,7 @@ impl Step {
 struct Table<'s, 'a> {
     own: &'s [&'a CallRecord],
     theirs: &'s [&'a CallRecord],
-    /// Which groups stand for each other, where the calls are of several.
+    /// Groups that stand for each other; `None` if all calls are of one group.
     roles: Option<&'s Roles>,
     /// Per place of `own`, the costs of `BAND` places of `theirs` on either side, for each of
     /// [`BEFORE`].
@@ -242,7 +242,7 @@ pub(crate) fn align_in(
     let (mut at, mut other, mut before) = (0, 0, Before::Other);
     let mut edits: Vec<Place> = Vec::new();
     let (mut since, mut matched, mut only) = (0usize, None, true);
-    // How far the calls that match go after the last edit.
+    // The number of calls that match after the last edit.
     let mut trailing = 0usize;
     loop {
         let (step, cost) = table.best(at, other, before);
@@ -303,7 +303,7 @@ pub(crate) fn align_in(
         (at, other) = next;
         before = step.then();
     }
-    // What nothing matches after is where the ranks stopped.
+    // An edit after which nothing matches is the point where the ranks stopped.
     if trailing == 0 {
         edits.pop();
     }

@@ -66,7 +66,7 @@ pub(crate) fn comes_next(
 ) -> bool {
     let before = calls_before(job, group, seq);
     let is = |a: &CallRecord, b: &CallRecord| alike(a, b) && a.call.stack == b.call.stack;
-    // How many of the last calls led to such a call before, too.
+    // The number of last calls that also came right before an earlier call of this kind.
     let led = |record: &CallRecord| {
         let there = (0..before.len()).filter(|at| before.get(*at).is_some_and(|it| is(it, record)));
         let same = |at: usize| {
@@ -150,7 +150,7 @@ pub(crate) fn ahead(
     let is = |a: &CallRecord, b: &CallRecord| alike(a, b) && a.call.stack == b.call.stack;
     let before = calls_before(job, group, seq);
     let here = before.iter().rposition(|record| is(record, theirs))?;
-    // What led to the call then leads to it now.
+    // The call before it must be the same then as now.
     if here > 0 && !is(before.get(here - 1)?, before.last()?) {
         return None;
     }

@@ -344,8 +344,8 @@ pub(crate) fn has_gone_round(job: &Job<'_>, rank: GlobalRank, made: &CallRecord)
     })
 }
 
-/// Whether `a` is called further down than `b` in the function that both are called from; `None`
-/// if the stacks do not tell.
+/// True if `a` is called further down than `b` in the function that calls both; `None` if the
+/// stacks do not tell.
 pub(crate) fn is_later(a: &[Frame], b: &[Frame]) -> Option<bool> {
     let mut outer = a.iter().rev().zip(b.iter().rev());
     let (a, b) = outer.find(|(a, b)| a != b)?;

@@ -56,8 +56,9 @@ pub(crate) fn device_stall(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
     let is_behind = |row: &Row<'_>| {
         // Recordings of active calls only: the others have dropped what they completed, unless their
         // recorders count it as not ended.
-        let ended =
-            |own: &RankLog| own.unended.get(&row.group).is_none_or(|ended| *ended >= row.seq);
+        let ended = |own: &RankLog| {
+            own.recording.unended.get(&row.group).is_none_or(|ended| *ended >= row.seq)
+        };
         let members = facts.job.group(row.group).map(|group| group.ranks()).unwrap_or_default();
         let mut others = members.iter().filter(|other| **other != rank);
         row.of(rank).is_some_and(|own| own.pending())
@@ -71,7 +72,7 @@ pub(crate) fn device_stall(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
 /// True if nothing of the rank is pending, as far as is known.
 pub(crate) fn idle(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
     let calls = facts.job.rank(rank).map(|log| log.calls.as_slice()).unwrap_or_default();
-    let unended = facts.job.rank(rank).is_some_and(|own| !own.unended.is_empty());
+    let unended = facts.job.rank(rank).is_some_and(|own| !own.recording.unended.is_empty());
     !unended && !calls.iter().any(|record| Made { rank, record }.pending())
 }
 

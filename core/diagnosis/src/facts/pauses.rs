@@ -1,5 +1,5 @@
-//! Which of several calls that are all alike a rank left out. Where nothing lies between them their order
-//! cannot tell; times can: a loop that goes round without its call comes to the next one a round late.
+//! Finds which of several equal calls a rank left out. Their order cannot tell, but their times can: a
+//! loop that leaves its call out makes its next one a whole iteration late.
 
 use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::{Deed, Pause, Reason};
@@ -163,7 +163,7 @@ impl Pauses {
         (usual_ps > 0).then_some(Pauses { before, usual_ps })
     }
 
-    /// Whether the pause before a call was about as long as usual; `None` of one that is not known.
+    /// True if the pause before a call was about as long as usual; `None` if the pause is unknown.
     fn is_even(&self, seq: u64) -> Option<bool> {
         self.before.get(&seq).map(|pause_ps| is_near(*pause_ps, self.usual_ps))
     }

@@ -227,7 +227,7 @@ impl<'a> Programs<'a, '_> {
     }
 }
 
-/// Whether an operation is one of those that DistributedDataParallel makes by itself.
+/// True for operations that DistributedDataParallel makes by itself.
 fn is_ddp(op: &Op) -> bool {
     op.via.as_deref().is_some_and(|via| via.starts_with(DDP))
 }

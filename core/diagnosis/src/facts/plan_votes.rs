@@ -68,8 +68,8 @@ pub(crate) fn numbers(job: &Job<'_>, group: GroupId) -> Option<Vec<(usize, Vec<G
     Some(ways.into_iter().map(|(calls, ranks)| (calls.len(), ranks)).collect())
 }
 
-/// Which of the ways through a group's calls is that of the groups that stand for it: the only one
-/// that any of them goes. Certain if most of all their members go it.
+/// Finds the way through a group's calls that its sibling groups go, if all of them go the same one.
+/// Certain if most of their members go it.
 fn as_siblings(
     job: &Job<'_>,
     plan: &Plan,

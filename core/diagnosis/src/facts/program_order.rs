@@ -1,4 +1,4 @@
-//! Which ranks go through the program in step with most, across groups.
+//! Finds the ranks that go through the program in step with most others, across groups.
 //!
 //! Ranks of one job run one program. Groups that stand for each other (tensor-parallel groups of
 //! several nodes, say) are called alike by their members, with the same numbers: so a rank can be
@@ -69,7 +69,7 @@ pub(crate) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
         .filter(|at| ranks.get(*at).is_some_and(|known| among.contains(&known.rank)))
         .collect();
     ways.retain(|way| accused.iter().any(|at| way.goes(*at) == Some(false)));
-    // Who goes against none says nothing: it has not come so far, or is not in those groups.
+    // A rank that contradicts no way has no vote: it has not come so far, or is not in those groups.
     let silent = |at: usize| {
         ways.iter().any(|way| way.goes(at) == Some(true))
             && !ways.iter().any(|way| way.goes(at) == Some(false))
@@ -100,7 +100,7 @@ pub(crate) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
     let way = way.or(of_recorded)?;
     let odd = accused.iter().filter(|at| way.goes(**at) == Some(false));
     let mut odd: Vec<GlobalRank> = odd.filter_map(|at| Some(ranks.get(*at)?.rank)).collect();
-    // Who else is in a group that one rank has called is guesswork: others may have no such group.
+    // The members of a group that only one rank has called are guessed: others may have no such group.
     odd.retain(|rank| !stands_alone(job, *rank));
     odd.sort_unstable();
     let few = !odd.is_empty() && odd.len() < way.members.len();
@@ -187,9 +187,9 @@ pub(crate) fn alike_so_far(job: &Job<'_>, rank: GlobalRank, other: GlobalRank) -
 #[derive(Clone)]
 struct Way<'s, 'a> {
     of: &'s Known<'a>,
-    /// Whether each rank that is compared goes it, as far as both are known.
+    /// True for each compared rank that goes this way; `None` if too little is recorded to say.
     goes: Vec<Option<bool>>,
-    /// Those of them that others' ways are held against.
+    /// The ranks on this way that others are compared with.
     members: Vec<GlobalRank>,
 }
 
@@ -227,8 +227,8 @@ pub(crate) fn reason(
     let SideBySide { own, theirs, common } = SideBySide::of(job, rank, model)?;
     let found = align_in(&own, &theirs, Some(roles));
     let first = found.as_ref().and_then(|found| found.edits.first()).copied();
-    // Where a loop goes round, calls match again after any shift by rounds: a shift before the two
-    // part, for the sake of the one call that a rank stands in, says nothing.
+    // Calls of a loop match again after a shift by any number of iterations. A shift that lies before
+    // the point where the ranks part, and explains only the call that a rank waits in, is no evidence.
     let told = |found: &Alignment, first: &Place| {
         found.matched > 1 || first.own.min(first.theirs) >= common
     };

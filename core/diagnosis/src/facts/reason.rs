@@ -189,8 +189,8 @@ impl<'j, 'a> Sides<'j, 'a> {
             Edit::Swapped => {
                 let second = self.theirs.get(1).copied().unwrap_or(self.their_call);
                 let other = (second.call.op.clone(), line_of(job.log, self.peer, second));
-                // Where nothing is seen behind them, it may have left the first out, and made it again a
-                // round later.
+                // With nothing recorded after the two calls, the rank may as well have left the first
+                // out, and made it again one iteration later.
                 let later = alignment.matched <= 2
                     && may_follow(job, group, seq, self.own_call, self.their_call);
                 let open = if later { Alternatives::LessLikely } else { Alternatives::None };

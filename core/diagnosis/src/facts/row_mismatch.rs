@@ -139,7 +139,7 @@ fn with_later(job: &Job<'_>, mut first: Mismatch) -> Vec<Mismatch> {
         let decided = Decided::ByMajority;
         found.push(Mismatch { row: at, majority: most, sides: others, decided, model: None });
     }
-    // Who got furthest shows the most of what comes behind.
+    // The rank that got furthest shows most of the calls that follow.
     let far = |rank: &GlobalRank| (group.and_then(|it| job.last_number(it, *rank)), Reverse(*rank));
     first.model = agree.iter().copied().max_by_key(far);
     for later in &mut found {

@@ -3,6 +3,7 @@
 use crate::report::Evidence;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::frames::short_frame;
+use lockstep_formats::place::Place;
 use lockstep_formats::stacks::{Cause, ProcessStacks};
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ pub(crate) struct StackPosition {
     pub(crate) call: Option<String>,
     /// True if it stayed there: a timer of the process ran out in that line, or two looks found it there.
     pub(crate) stayed: bool,
+    /// The line of the job's file that says so, if the stacks have lines.
+    pub(crate) place: Option<Place>,
 }
 
 impl StackPosition {
@@ -31,7 +34,13 @@ impl StackPosition {
     pub(crate) fn evidence(&self) -> Evidence {
         let call = self.call.as_ref().map(|call| format!(", in {call}")).unwrap_or_default();
         let note = format!("was in {}{call}, by its stack", self.function);
-        Evidence { rank: self.rank, entry: None, frame: Some(self.line.clone()), note }
+        Evidence {
+            rank: self.rank,
+            entry: None,
+            frame: Some(self.line.clone()),
+            place: self.place.clone(),
+            note,
+        }
     }
 }
 
@@ -48,6 +57,7 @@ pub(crate) fn positions(stacks: &[ProcessStacks]) -> Vec<StackPosition> {
             line: short_frame(frame),
             call: thread.distributed_call().map(str::to_owned),
             stayed: matches!(process.cause, Cause::Timeout(_)),
+            place: thread.user_frame_line().map(|line| Place::new(&process.file_name, line)),
         };
         let before = last.get(&rank);
         position.stayed |=

@@ -1,18 +1,20 @@
 //! Ranks that ended, as a log says: by an exception that Python printed, or by a signal, which torchrun
 //! tells of.
 
-use crate::claim::Claim;
+use crate::claim::{Claim, no_call};
 use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
+use crate::report::Evidence;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{By, Heard, Said, Statement, Unmatched, Unnamed};
+use lockstep_formats::place::Place;
 use std::collections::BTreeSet;
 
 /// More are counted.
 const SHOWN: usize = 4;
 
-/// Whether a message says that a rank ended.
+/// True for messages that say that a rank ended.
 fn is_end(said: &Said) -> bool {
     matches!(said, Said::Raised { .. } | Said::Killed { .. } | Said::Exited { .. })
 }
@@ -109,7 +111,7 @@ fn in_store(said: &Said) -> bool {
 
 /// A sentence on a process whose rank nothing tells.
 pub(crate) fn note(unnamed: &Unnamed) -> String {
-    let Unnamed { file, line, said } = unnamed;
+    let Unnamed { place: Place { file, line }, said } = unnamed;
     match said {
         Said::Raised { error, frame, source } => format!(
             "A process, of which {file} does not say which rank it is, raised {} It is line {line} there.",
@@ -202,6 +204,10 @@ pub(crate) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement
         .map(|it| it.rank)
         .collect();
     let receiver = statements.iter().find(|it| matches!(it.said, Said::Killed { signal: 6, .. }));
+    let evidence = receiver.map(|it| Evidence {
+        place: Some(Place::new(file, *line)),
+        ..no_call(it.rank, "got a message that is too long for its call")
+    });
     let receiver =
         receiver.map(|it| format!(" Rank {} received it, and was ended by it.", it.rank));
     Claim {
@@ -222,7 +228,7 @@ pub(crate) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement
         fix: "Run it again with TORCH_DISTRIBUTED_DEBUG=DETAIL, which names the calls of the ranks that \
               differ, or drop the Flight Recorder's dumps of all ranks here."
             .to_owned(),
-        evidence: Vec::new(),
+        evidence: evidence.into_iter().collect(),
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn fired(statements: &[Statement], of_few: bool) -> BTreeMap<&str, Ve
         }
     }
     for fired in groups.values_mut() {
-        fired.sort_by_key(|fired| (fired.seq, fired.at.rank, fired.at.line));
+        fired.sort_by(|a, b| (a.seq, a.at.rank, &a.at.place).cmp(&(b.seq, b.at.rank, &b.at.place)));
     }
     groups
 }

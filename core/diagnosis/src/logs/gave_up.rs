@@ -1,7 +1,7 @@
 //! Ranks that gave up: gloo raises where a call times out, and where a peer closes its connection. Who
 //! raises neither, and whose log is there, is the one that they waited for.
 
-use crate::claim::Claim;
+use crate::claim::{Claim, no_call};
 use crate::facts::alternatives::Alternatives;
 use crate::facts::gave_up::{call_of, frame_of, only_messages, places, who};
 use crate::kinds::Kind;
@@ -68,8 +68,8 @@ pub(crate) fn found(heard: &Heard, world: u32) -> Option<Claim> {
         several => (format!("the logs of {} tell of nothing like it", ranks(several)), "they"),
     };
     let last = silent.iter().filter_map(|rank| {
-        let last = heard.wrote.get(rank).filter(|last| !last.is_empty())?;
-        Some(format!(" Rank {rank}'s log ends with \"{last}\"."))
+        let last = heard.wrote.get(rank).filter(|last| !last.text.is_empty())?;
+        Some(format!(" Rank {rank}'s log ends with \"{}\".", last.text))
     });
     let last: String = last.take(SHOWN).collect();
     let (kind, what) = match timed_out {
@@ -88,10 +88,8 @@ pub(crate) fn found(heard: &Heard, world: u32) -> Option<Claim> {
         "Look at what the rank did instead: its own log, its machine, its Flight Recorder dump.";
     let mut found = finding(kind, &about, message, fix)?;
     let own = silent.iter().take(8).map(|rank| Evidence {
-        rank: *rank,
-        entry: None,
-        frame: None,
-        note: "its log tells of no call that it gave up on".to_owned(),
+        place: heard.wrote.get(rank).and_then(|last| last.place.clone()),
+        ..no_call(*rank, "its log tells of no call that it gave up on")
     });
     found.evidence = own.filter(|_| there).chain(found.evidence).take(16).collect();
     found.evidence.sort_by_key(|seen| seen.rank);
@@ -202,7 +200,7 @@ pub(crate) mod tests {
         let other = text.clone() + &other.replace("dist.all_reduce(y)", "dist.gather(y)");
         assert_eq!(found(&other), [(Kind::CollectiveMismatch, vec![3], Certainty::Likely)]);
         assert_eq!(report(&other).findings[0].victims, [0, 1, 2].map(GlobalRank));
-        // Who raised by itself did it.
+        // A rank that raised an exception of its own is to blame.
         let raised = text + "[rank3]: ValueError: bad batch\n";
         assert_eq!(found(&raised), [(Kind::RankDied, vec![3], Certainty::Likely)]);
         assert_eq!(report(&raised).findings[0].victims, [0, 1, 2].map(GlobalRank));
@@ -224,7 +222,7 @@ pub(crate) mod tests {
         assert!(told.message.contains("ranks 0-3 in recv at job.py:12"), "{}", told.message);
         let open = (0..3).map(receives).collect::<String>() + &raises(3, 20, LATE);
         assert_eq!(found(&open), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
-        // Whose log is not there may be the one that sends.
+        // The rank without a log may be the one that sends.
         let unknown = circle + "world_size=6\n";
         assert_eq!(found(&unknown)[0].0, Kind::RankNeverJoined);
     }
@@ -240,7 +238,7 @@ pub(crate) mod tests {
             "{message}"
         );
         let raised = "Traceback (most recent call last):\n  File \"/job/job.py\", line 7, in f\nValueError: x\n";
-        // What was handled before it, if nothing says that one came of the other.
+        // An exception that was handled before is not its cause, unless Python says so.
         assert_eq!(found(&(raised.to_owned() + &text))[0].0, Kind::CallNeverCompleted);
         let of_it = "\nDuring handling of the above exception, another exception occurred:\n\n";
         assert_eq!(found(&format!("{raised}{of_it}{text}"))[0].0, Kind::RankDied);

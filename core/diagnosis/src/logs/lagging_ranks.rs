@@ -32,7 +32,7 @@ pub(crate) fn found(
     let mut called: BTreeMap<GlobalRank, u64> =
         furthest.iter().map(|(rank, fired)| (*rank, fired.seq)).collect();
     for (rank, stood) in stood {
-        // What a rank has called behind the call in which it timed out waits for that: it has not come to it.
+        // Calls that a rank queued behind the call in which it timed out have not begun.
         called.entry(*rank).or_insert(stood.enqueued);
     }
     let is_behind =
@@ -272,7 +272,7 @@ mod tests {
              as its own watchdog says, and that had ended."
         );
         assert_eq!(report.findings[0].victims, [0, 1, 2].map(GlobalRank));
-        // Who had made it, and was ended before its watchdog fired, is not silent.
+        // A rank that made the call, and was ended before its watchdog fired, is not silent.
         let text = waits + &stands(3, 7, 6);
         assert_eq!(found(&text), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
         // Of two ranks the one that waits in nothing.
@@ -295,7 +295,7 @@ mod tests {
         let text = tp.clone() + &waiting + &stands(3, 4, 4);
         assert_eq!(found(&text), [(Kind::RankNeverJoined, vec![3], Certainty::Likely)]);
         assert_eq!(report(&text).findings[0].victims, [0, 1, 2].map(GlobalRank));
-        // Where nobody waits in it, it tells nothing.
+        // A group in which nobody waits tells nothing.
         let text = tp + &stands(0, 4, 4) + &stands(1, 4, 4) + &stands(3, 4, 4);
         assert_eq!(found(&text), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
     }

@@ -194,7 +194,8 @@ pub(crate) mod tests {
 
     /// Of logs, each with the rank whose it is, if it is one rank's.
     pub(crate) fn of_files(files: &[(&str, &str, Option<u32>)]) -> Report {
-        let logs = files.iter().map(|(name, text, rank)| (*name, read(text.as_bytes()), *rank));
+        let logs =
+            files.iter().map(|(name, text, rank)| (*name, read(name, text.as_bytes()), *rank));
         let logs: Vec<_> = logs.collect();
         let heard = logs.iter().map(|(name, log, rank)| (*name, log, rank.map(GlobalRank)));
         let sources = OtherSources { heard: Heard::of(heard), ..OtherSources::default() };
@@ -230,6 +231,41 @@ pub(crate) mod tests {
         assert_eq!(found(&silent), never(vec![2], Certainty::Undecidable));
         let everyone = silent + &six(2);
         assert_eq!(found(&everyone), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
+    }
+
+    /// Each piece of evidence names the file and the line that say it: of the rank's own log, and of the last line where
+    /// a log says nothing.
+    #[test]
+    fn evidence_names_the_line_of_the_log() {
+        let fires = |rank: u32| {
+            format!(
+                "starting\n\n[rank{rank}]:[E] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Watchdog caught collective \
+                 operation timeout: WorkNCCL(SeqNum=6, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, \
+                 Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
+            )
+        };
+        let (a, b) = (fires(0), fires(1));
+        let silent = "step 1\nstep 2\n\n";
+        let files =
+            [("r0.log", &*a, Some(0)), ("r1.log", &*b, Some(1)), ("r2.log", silent, Some(2))];
+        let report = of_files(&files);
+        let seen = report.findings[0].evidence.iter();
+        let seen: Vec<(u32, String, &str)> = seen
+            .map(|seen| (seen.rank.0, seen.place.clone().unwrap().to_string(), &*seen.note))
+            .collect();
+        assert!(
+            seen.contains(&(0, "r0.log:3".to_owned(), "timed out in ALLREDUCE #6")),
+            "{seen:?}"
+        );
+        assert!(
+            seen.iter().any(|it| it.1 == "r1.log:3") && seen.iter().any(|it| it.1 == "r2.log:2")
+        );
+        let text = report.to_text();
+        assert!(text.contains("rank 0 timed out in ALLREDUCE #6, in r0.log:3"), "{text}");
+        assert!(report.to_markdown().contains("in `r0.log:3`"));
+        let json = serde_json::to_value(&report).unwrap();
+        let places = &json["findings"][0]["evidence"];
+        assert!(places.as_array().unwrap().iter().any(|it| it["place"]["line"] == 3));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Transfers between machines that failed, by NCCL's own lines. A process that ends closes its connections, so a rank
 //! that ended by itself explains them.
 
-use crate::claim::Claim;
+use crate::claim::{Claim, no_call};
 use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
+use crate::logs::log_finding::deed;
 use crate::report::Evidence;
 use crate::words;
 use lockstep_core::rank::GlobalRank;
@@ -23,15 +24,16 @@ pub(crate) fn found(heard: &Heard) -> Option<Claim> {
     let mut named: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut victims: BTreeSet<GlobalRank> = BTreeSet::new();
     let mut evidence = Vec::new();
-    let by_ranks = heard.statements.iter().map(|it| (&it.said, it.line, Some(it.rank)));
-    let by_nobody = heard.unnamed.iter().map(|it| (&it.said, it.line, None));
-    for (said, line, rank) in by_ranks.chain(by_nobody) {
+    let by_ranks = heard.statements.iter().map(|it| (&it.said, &it.place, Some(it.rank)));
+    let by_nobody = heard.unnamed.iter().map(|it| (&it.said, &it.place, None));
+    for (said, place, rank) in by_ranks.chain(by_nobody) {
         let Said::NetworkFailed { host, peer, why } = said else { continue };
         pairs.entry((host, peer)).or_insert(why);
         named.entry(peer).or_default().insert(host);
         victims.extend(rank);
-        let note = format!("line {line} of the log");
-        evidence.extend(rank.map(|rank| Evidence { rank, entry: None, frame: None, note }));
+        evidence.extend(
+            rank.map(|rank| Evidence { place: Some(place.clone()), ..no_call(rank, deed(said)) }),
+        );
     }
     if pairs.is_empty() {
         return None;

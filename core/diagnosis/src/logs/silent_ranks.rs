@@ -2,7 +2,7 @@
 //! so, or is silent. A rank whose log is there and tells of no timeout did not wait with the
 //! others; of one whose log is missing nothing is known.
 
-use crate::claim::Claim;
+use crate::claim::{Claim, no_call};
 use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::logs::ended_ranks;
@@ -197,13 +197,13 @@ fn quiet(
     seq: u64,
 ) -> Option<Claim> {
     let ends = |rank: &GlobalRank| {
-        heard.wrote.get(rank).filter(|last| !last.is_empty()).map(|last| (*rank, last))
+        heard.wrote.get(rank).filter(|last| !last.text.is_empty()).map(|last| (*rank, last))
     };
     let told: Vec<String> = silent
         .iter()
         .filter_map(ends)
         .take(SHOWN)
-        .map(|(rank, last)| format!(" Rank {rank}'s log ends with \"{last}\"."))
+        .map(|(rank, last)| format!(" Rank {rank}'s log ends with \"{}\".", last.text))
         .collect();
     let (logs, they) = match silent.as_slice() {
         [only] => (format!("rank {only}'s log tells"), "it"),
@@ -215,14 +215,15 @@ fn quiet(
         told.concat()
     );
     let mut found = finding(Kind::RankNeverJoined, about, message, NEVER)?;
-    let own = silent.iter().take(16).map(|rank| Evidence {
-        rank: *rank,
-        entry: None,
-        frame: None,
-        note: match ends(rank) {
-            Some((_, last)) => format!("its log tells of no timeout, and ends with \"{last}\""),
-            None => "its log tells of no timeout".to_owned(),
+    let own = silent.iter().take(16).map(|rank| match ends(rank) {
+        Some((_, last)) => Evidence {
+            place: last.place.clone(),
+            ..no_call(
+                *rank,
+                format!("its log tells of no timeout, and ends with \"{}\"", last.text),
+            )
         },
+        None => no_call(*rank, "its log tells of no timeout"),
     });
     found.evidence = own.chain(found.evidence).take(16).collect();
     found.evidence.sort_by_key(|seen| seen.rank);

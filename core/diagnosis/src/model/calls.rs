@@ -1,4 +1,4 @@
-//! Whether two calls are the same call, as far as their signatures tell.
+//! Compares two calls by their signatures.
 
 use lockstep_core::trace::CallRecord;
 use lockstep_core::trace::CallSignature;

@@ -12,8 +12,8 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::CallState;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which of a rank's calls its device is in: one that has started before one that has not, then the
-/// one that was made first.
+/// Orders a rank's calls by which of them its device executes: started calls first, then by the order
+/// in which they were made.
 type CallOrder = (bool, u32);
 
 /// The wait-for graph. Nodes are the ranks, then the rows.
@@ -62,12 +62,12 @@ impl Graph {
         for (at, row) in job.open_rows() {
             let differs = blamed.range((at, GlobalRank(0))..).next();
             let differs = differs.is_some_and(|(row, _)| *row == at);
-            // Of whom nothing was recorded may have come, where others are known not to have.
+            // A rank without a recording may have made the call, if others are known not to have.
             let unknown = match row.absent.is_empty() && !differs {
                 true => row.unrecorded.as_slice(),
                 false => &[],
             };
-            // Who waits behind a call in which it is out of step waits for nobody by rights.
+            // A rank that waits behind its own mismatched call is not held up by others.
             let behind_own = |made: &Made<'_>| {
                 astray.get(&(row.group, made.rank)).is_some_and(|since| *since < row.seq)
             };
@@ -228,7 +228,7 @@ impl Graph {
             .filter(|(_, length)| **length == shortest)
             .map(|(rank, _)| rank.0)
             .collect();
-        // What is left is taken away from its ends; a circle has none.
+        // Ends of chains are removed one after the other; a cycle has no end and stays.
         let mut rest: BTreeSet<u32> = inside.difference(&kept).copied().collect();
         loop {
             let ends: Vec<u32> = rest

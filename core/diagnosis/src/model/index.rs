@@ -109,7 +109,7 @@ impl<'a> Job<'a> {
         let mut last = BTreeMap::new();
         for (rank, ranks_log) in log.logs() {
             // A rank is in a few groups: theirs are kept at hand, and put away once.
-            let mut own = ranks_log.enqueued.clone();
+            let mut own = ranks_log.recording.enqueued.clone();
             for record in ranks_log.calls.iter().filter(|record| !record.call.p2p) {
                 if let Some(seq) = record.seq {
                     let group = record.call.group;
@@ -201,9 +201,9 @@ impl<'a> Job<'a> {
         self.log.groups.get(id.index())
     }
 
-    /// Which groups stand for each other; worked out when somebody asks.
+    /// Groups that stand for each other, found at the first request.
     pub(crate) fn roles(&self) -> &Roles {
-        // A call in which they differ shows what went wrong, and not what they do.
+        // A call on which members disagree shows the fault, not the group's role.
         let opening = |group: GroupId| -> Vec<&CallRecord> {
             let rows = self.rows_of(group).iter().take_while(|row| row.agrees());
             rows.take(OPENING).filter_map(|row| Some(row.made.first()?.record)).collect()
@@ -356,7 +356,7 @@ pub(crate) fn beside_missing(job: &Job<'_>) -> BTreeSet<GlobalRank> {
 /// it called behind that. Who left no dump was in that call as well, or nobody had come out of it; only if
 /// the rank has begun it, it may be in it with one that crashed there.
 pub(crate) fn by_itself(job: &Job<'_>, rank: GlobalRank) -> bool {
-    let Some(own) = job.rank(rank).filter(|own| own.dropped_ended) else { return false };
+    let Some(own) = job.rank(rank).filter(|own| own.recording.dropped_ended) else { return false };
     let mut waiting = own.calls.iter().filter(|record| record.state != CallState::Completed);
     let Some(first) = waiting.next().filter(|first| !first.call.p2p && needs_all(&first.call.op))
     else {
@@ -371,7 +371,7 @@ pub(crate) fn by_itself(job: &Job<'_>, rank: GlobalRank) -> bool {
         // It has made the call, and all that its recorder dropped has ended.
         None => {
             job.has_made(row.group, *other, row.seq)
-                && job.rank(*other).is_some_and(|own| own.dropped_ended)
+                && job.rank(*other).is_some_and(|own| own.recording.dropped_ended)
         }
     };
     let others = group.ranks().iter().filter(|other| **other != rank);

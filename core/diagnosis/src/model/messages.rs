@@ -50,13 +50,13 @@ pub(crate) fn pending<'a>(job: &Job<'a>) -> Vec<PendingP2p<'a>> {
     let any = from_any(job);
     for (lane, [mut sends, mut receives]) in lanes {
         let (group, from, to, tag) = lane;
-        // Which sends a receive from any source took is not known, only that they have ended.
+        // Nobody knows which sends a receive from any source took, only that they have ended.
         let taken = any.contains(&(group, to, tag));
         if taken || !(complete(job, from) && complete(job, to)) {
             sends.retain(Made::pending);
             receives.retain(Made::pending);
         }
-        // How many calls either side makes in its whole program.
+        // The number of calls that either side makes in its whole program.
         let in_plan = planned.as_ref().map(|lanes| lanes.get(&lane).copied().unwrap_or_default());
         let longest = sends.len().max(receives.len());
         for at in 0..longest {
@@ -112,7 +112,7 @@ fn meet_from_any<'a>(job: &Job<'a>, found: &mut Vec<PendingP2p<'a>>) {
     }
 }
 
-/// Whether a receive has room for what is sent, and for nothing more, in elements of its type.
+/// True if a receive expects exactly the elements that are sent, of the same type.
 fn fits(sent: &Called, received: &Called) -> bool {
     let dtype = |call: &Called| call.inputs.iter().chain(&call.outputs).map(|it| it.dtype).next();
     (sent.payload(), dtype(sent)) == (received.payload(), dtype(received))
@@ -166,7 +166,7 @@ fn mark_queued(job: &Job<'_>, pending: &mut [PendingP2p<'_>]) {
         waits.then_some((one.made.rank, partner.rank))
     };
     let mut edges: BTreeSet<(GlobalRank, GlobalRank)> = pending.iter().filter_map(behind).collect();
-    // What no rank waits behind, and who waits for none of them, is in no circle.
+    // A rank that nobody waits behind, or that waits behind nobody, is in no cycle.
     loop {
         let from: BTreeSet<GlobalRank> = edges.iter().map(|edge| edge.0).collect();
         let to: BTreeSet<GlobalRank> = edges.iter().map(|edge| edge.1).collect();

@@ -59,7 +59,7 @@ pub(crate) fn sides(facts: &Facts<'_, '_>, how: &str) -> Option<Sides> {
     texts.extend(programs.flat_map(|program| &program.ops).filter_map(|op| op.action.ends_by()));
     let mut counts: BTreeMap<u64, BTreeSet<GlobalRank>> = BTreeMap::new();
     let mut shapes: BTreeMap<String, BTreeSet<GlobalRank>> = BTreeMap::new();
-    let said = texts.into_iter().flat_map(|text| job_log::read(text.as_bytes()).statements);
+    let said = texts.into_iter().flat_map(|text| job_log::read("", text.as_bytes()).statements);
     for statement in said {
         match statement.said {
             Said::Parameters { count } => {

@@ -40,7 +40,7 @@ pub(crate) fn told(
         && let Some((plan, differing)) = plan.zip(differing())
         && let Some(why) = differing.why(plan, group, rank, peer)
     {
-        // Where join() is about, more differs than what the pass leaves out, and follows from it.
+        // With join(), more differs than the calls that the pass leaves out, as a consequence of them.
         return (why, Some(differing.told(plan, rank, peer)));
     }
     let told = plan.filter(|_| of_ddp).zip(differing());

@@ -45,10 +45,10 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, sink: &Sink, first: bool) -> Option<C
     })
 }
 
-/// The finding of a circle that closes only because a few left calls out: they wait in a later call
-/// for those who wait for them in an earlier one.
+/// The finding of a cycle that closes only because a few ranks left calls out: they wait in a later
+/// call for ranks that wait for them in an earlier one.
 fn left_out(facts: &Facts<'_, '_>, sides: &[Standing<'_>]) -> Option<Claim> {
-    // Who has never called in a group may know it by another name.
+    // A rank that has never called in a group may know it by another name.
     let few = sides.iter().filter(|(made, waiting, lacks)| {
         let group = made.record.call.group;
         lacks.len() < waiting.len()
@@ -59,7 +59,7 @@ fn left_out(facts: &Facts<'_, '_>, sides: &[Standing<'_>]) -> Option<Claim> {
             row.group == made.record.call.group
                 && row.of(made.rank).is_some_and(|own| own.record.work == made.record.work)
         })?;
-        // Who has made it, and is held up before it, left nothing out here.
+        // A rank that has made the call, and is held up before it, left nothing out.
         let claim = lacks
             .iter()
             .all(|rank| row.lacks(*rank))
@@ -138,7 +138,7 @@ fn sides<'a>(
     sides
 }
 
-/// Whether some of a circle's ranks have not made all groups: their calls are those of the others, in
+/// True if some of a cycle's ranks have not made all groups: their calls are those of the others, in
 /// groups that stand for theirs.
 fn made_otherwise(facts: &Facts<'_, '_>, sink: &Sink, sides: &[Standing<'_>]) -> bool {
     fewer_groups(facts, sides, &groups_of(facts, sink)).is_some()

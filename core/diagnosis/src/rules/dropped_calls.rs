@@ -96,7 +96,7 @@ fn first(facts: &Facts<'_, '_>) -> Option<Dropped> {
     let job = facts.job;
     let mut waits: BTreeMap<(GroupId, u64), BTreeSet<GlobalRank>> = BTreeMap::new();
     for (rank, own) in job.log.logs() {
-        for (group, ended) in &own.unended {
+        for (group, ended) in &own.recording.unended {
             waits.entry((*group, ended.saturating_add(1))).or_default().insert(rank);
         }
     }
@@ -121,7 +121,7 @@ fn first(facts: &Facts<'_, '_>) -> Option<Dropped> {
     let mut all: Vec<Dropped> = all.collect();
     let waits = |rank: &GlobalRank| {
         let pending = |own: &RankLog| own.calls.iter().any(|it| it.state != CallState::Completed);
-        job.rank(*rank).is_some_and(|own| !own.unended.is_empty() || pending(own))
+        job.rank(*rank).is_some_and(|own| !own.recording.unended.is_empty() || pending(own))
     };
     let free = |it: &Dropped| !it.absent.is_empty() && !it.absent.iter().all(waits);
     let full = || all.iter().position(|it| it.absent.is_empty());

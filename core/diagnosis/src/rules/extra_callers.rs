@@ -72,7 +72,7 @@ fn alone_in_it(
     if let ([rank], Some(peer)) = (waiting.as_slice(), absent.first())
         && let Reason::Skipped(deed) = skipped_by_lines(job, row.group, row.seq, *peer, *rank)
     {
-        // What the others seem to have left out is what the one made on top.
+        // The call that the others seem to have left out is the extra call of the one.
         let call = words::call(job.log, made);
         return Some(Claim {
             kind: Kind::OpExtra,
@@ -140,7 +140,7 @@ fn next_of_all(
     let job = facts.job;
     let rows = job.rows_of(row.group);
     let at = rows.partition_point(|before| before.seq < row.seq).checked_sub(1)?;
-    // Who never came stands behind the call before, as most did.
+    // All missing ranks must have made the call right before this one last.
     let last = |rank: &GlobalRank| job.last_call(row.group, *rank);
     let before = absent.first().and_then(last)?;
     let there = absent.iter().all(|rank| last(rank).is_some_and(|last| last.seq == before.seq));
@@ -269,7 +269,7 @@ fn odd_by_others(
     let made = row.made.iter().find(|made| made.pending()).copied()?;
     let among: Vec<GlobalRank> = waiting.iter().chain(absent).copied().collect();
     let odd = odd_ones(job, &among)?;
-    // What is told of one rank is not known of others.
+    // The comparison below holds for a single rank only.
     if waiting.len() > 1
         || odd.ranks != waiting
         || absent.iter().any(|rank| device_stall(facts, *rank))

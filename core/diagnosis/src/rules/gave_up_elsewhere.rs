@@ -45,11 +45,11 @@ fn clear(found: &mut Claim, heard: &Heard, world: u32) {
         .filter(|it| found.also_victims.contains(&it.rank))
         .map(|it| at(it))
         .collect();
-    // Who gave up where the others wait only came to their call too late.
+    // A rank that gave up in the call in which the others wait only came to it too late.
     let own = |it: &&&Statement| found.culprits.contains(&it.rank) && !theirs.contains(&at(it));
     let elsewhere: Vec<&Statement> = gave_up.iter().filter(own).copied().collect();
     let waited: BTreeSet<GlobalRank> = elsewhere.iter().map(|it| it.rank).collect();
-    // What is undecided among several is no more decided by what one of them waited in.
+    // If several ranks are equally likely, the call in which one of them waited decides nothing.
     let some = waited.len() < found.culprits.len() && found.alternatives == Alternatives::AsLikely;
     if waited.is_empty() || some {
         return;
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn who_gave_up_elsewhere_never_came_for_want_of_others() {
         let log = [raises(0, 37, LATE), raises(1, 37, LATE), raises(3, 35, LATE)];
-        let log = lockstep_formats::job_log::read(log.concat().as_bytes());
+        let log = lockstep_formats::job_log::read("log", log.concat().as_bytes());
         let heard = Heard::of([("log", &log, None)]);
         let of = |culprits: &[u32]| Claim {
             culprits: culprits.iter().copied().map(GlobalRank).collect(),
@@ -128,6 +128,7 @@ mod tests {
                 rank: GlobalRank(0),
                 entry: Some(6),
                 frame: None,
+                place: None,
                 note: String::new(),
             }],
 
@@ -172,11 +173,11 @@ mod tests {
                     false => raises(rank, 20, LATE),
                 })
                 .collect();
-            let log = lockstep_formats::job_log::read(log.as_bytes());
+            let log = lockstep_formats::job_log::read("log", log.as_bytes());
             let heard = Heard::of([("log", &log, None)]);
             let about: Vec<&Statement> = heard.statements.iter().collect();
             let entry = Some(6);
-            let seen = Evidence { rank: GlobalRank(0), entry, frame: None, note: String::new() };
+            let seen = Evidence { entry, ..crate::claim::no_call(GlobalRank(0), "") };
             let never = Claim {
                 culprits: culprits.iter().copied().map(GlobalRank).collect(),
                 also_victims: (0..4).filter(|rank| !receives(rank)).map(GlobalRank).collect(),

@@ -36,6 +36,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
     let evidence = steps.iter().take(SHOWN).map(|(rank, step)| Evidence {
         rank: *rank,
         entry: None,
+        place: None,
         frame: step.line.clone(),
         note: "steps on gradients of its own".to_owned(),
     });

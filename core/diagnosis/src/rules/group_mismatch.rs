@@ -73,7 +73,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, explained: bool) -> Option<Claim> {
     let tie = sides.values().filter(|ranks| ranks.len() == largest).count() > 1;
     let called: Vec<(&Vec<GlobalRank>, &Vec<GlobalRank>)> =
         sides.iter().filter_map(|(list, ranks)| Some((list.as_ref()?, ranks))).collect();
-    // Who leaves a call out that all are to make is wrong however many do.
+    // Ranks that leave out a call that all must make are wrong, even if they are the majority.
     let silent = sides.get(&None);
     let culprits = match (silent, called.len()) {
         (Some(silent), 1) => silent.clone(),
@@ -121,6 +121,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, explained: bool) -> Option<Claim> {
     let shown = shown.map(|((made, _), rank)| Evidence {
         rank,
         entry: None,
+        place: None,
         frame: place(rank),
         note: match made.get(nth) {
             Some(made) => format!("called {}, as its group {}", written(&made.ranks), made.name),

@@ -52,7 +52,7 @@ pub(crate) fn find(job: &Job<'_>) -> Vec<Namesakes> {
         };
         let made = callers(first);
         let mut left_out = callers(later);
-        // Who has called no group but the default one, and waits for nobody, is on its way there.
+        // A rank that has called only the default group, and waits for nobody, is still on its way there.
         let on_its_way = job.log.logs().filter(|(rank, log)| {
             let idle = |record| !Made { rank: *rank, record }.pending();
             !made.contains(rank)

@@ -49,7 +49,8 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<Claim> {
 /// may just have been left out.
 fn waits(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
     facts.job.rank(rank).is_some_and(|own| {
-        !own.unended.is_empty() || own.calls.iter().any(|record| Made { rank, record }.pending())
+        !own.recording.unended.is_empty()
+            || own.calls.iter().any(|record| Made { rank, record }.pending())
     })
 }
 
@@ -60,7 +61,7 @@ fn blame(facts: &Facts<'_, '_>, first: &Claim, rank: GlobalRank, seen: Vec<Made<
     victims.retain(|victim| *victim != rank && facts.job.rank(*victim).is_some());
     let shown = seen.into_iter().map(|made| evidence(facts, made, "called"));
     Claim {
-        // What is likely of the missing is not any more.
+        // The first claim's certainty was about the missing ranks, so it does not carry over.
         message: first.message.said.clone().into(),
         culprits: vec![rank],
         also_victims: victims,

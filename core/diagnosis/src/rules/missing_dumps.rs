@@ -173,7 +173,7 @@ mod tests {
                      NumelOut=4, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
                 )
             };
-            let log = read(ranks.iter().map(fires).collect::<String>().as_bytes());
+            let log = read("job.log", ranks.iter().map(fires).collect::<String>().as_bytes());
             let heard = Heard::of([("a.log", &log, None)]);
             let sources = OtherSources { heard, ..OtherSources::default() };
             let mut claim = missing.clone();
@@ -213,7 +213,7 @@ mod tests {
         let closed = "pair.cc:534] Connection closed by peer [127.0.0.1]:36552";
         let victims = [0, 1, 3].map(GlobalRank).into();
         let judged = |text: String, alternatives: Alternatives| {
-            let log = read(text.as_bytes());
+            let log = read("job.log", text.as_bytes());
             let mut claim = Claim { alternatives, ..missing.clone() };
             still_connected(&mut claim, &victims, &Heard::of([("a.log", &log, None)]));
             (claim.kind, claim.culprits.len())

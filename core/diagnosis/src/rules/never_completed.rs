@@ -52,7 +52,7 @@ pub(crate) fn never_completed(
     }
     // They wait in an earlier one of the group, which their rings have dropped.
     let earlier = |made: &Made<'_>| {
-        job.rank(made.rank).is_some_and(|own| own.unended.contains_key(&first.group))
+        job.rank(made.rank).is_some_and(|own| own.recording.unended.contains_key(&first.group))
     };
     if first.made.iter().any(earlier)
         && let Some(claim) = dropped_calls::claim(facts)

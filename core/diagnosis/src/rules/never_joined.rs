@@ -37,7 +37,8 @@ use lockstep_core::trace::{Outcome, RankState};
 pub(crate) fn claims(facts: &Facts<'_, '_>, alone: &[GlobalRank]) -> Vec<Claim> {
     let mut parts: Vec<(Vec<GlobalRank>, Vec<usize>)> = Vec::new();
     let unknown = |rank: &GlobalRank| {
-        was_on_its_way(facts, *rank) || facts.job.rank(*rank).is_some_and(|own| own.dumped_early)
+        was_on_its_way(facts, *rank)
+            || facts.job.rank(*rank).is_some_and(|own| own.recording.dumped_early)
     };
     for rank in alone.iter().filter(|rank| !unknown(rank)) {
         let recorded = facts.job.rank(*rank).is_some();
@@ -95,7 +96,7 @@ fn was_on_its_way(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
     if !ended_by_a_death || log.recorded || log.simulated {
         return false;
     }
-    let Some(RankState::AtOp { .. }) = job.rank(rank).map(|own| &own.state) else { return false };
+    let Some(RankState::AtOp(_)) = job.rank(rank).map(|own| &own.state) else { return false };
     let told_by_plan = rows_without(facts, rank).any(|(row, _)| {
         let made = row.made.iter().find(|made| made.pending());
         made.is_some_and(|made| {
@@ -187,7 +188,7 @@ impl<'s, 'a, 'j> MissedCall<'s, 'a, 'j> {
             // A call in which nobody is missing may hold it up as well, or one that the ring dropped.
             || self.culprits.iter().any(|rank| full_rows(self.facts, *rank).next().is_some())
             || self.culprits.iter().any(|rank| send_recv_pairs::stands_in_one(self.facts, *rank))
-            || recorded().any(|own| !own.unended.is_empty());
+            || recorded().any(|own| !own.recording.unended.is_empty());
         let waiting = row.made.iter().filter(|made| made.pending()).take(4);
         let mut shown: Vec<Evidence> =
             waiting.map(|made| evidence(self.facts, *made, "waits in")).collect();
@@ -529,8 +530,8 @@ fn position_of(facts: &Facts<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> String
     let last = own.calls.last().map(|record| Made { rank, record });
     match (&own.state, last) {
         (RankState::Finished, _) => finished(facts.job, &[rank]).unwrap_or_default().to_owned(),
-        (RankState::AtOp { name, line, .. }, _) if !name.is_empty() => {
-            format!(" It stands at {name}{}.", words::at_line(line.clone()))
+        (RankState::AtOp(at), _) if !at.name.is_empty() => {
+            format!(" It stands at {}{}.", at.name, words::at_line(at.line.clone()))
         }
         (_, Some(last)) if last.pending() => match device_stall(facts, rank) {
             true => format!(

@@ -82,7 +82,7 @@ pub(crate) fn of_death(facts: &Facts<'_, '_>, call: Option<&Called>) -> &'static
     }
 }
 
-/// Whether it is a call that Lockstep has carried out itself, on gloo.
+/// True for calls that Lockstep itself carried out, on gloo.
 fn carried_out(facts: &Facts<'_, '_>, group: GroupId) -> bool {
     let group = facts.job.group(group);
     let gloo = group.is_some_and(|group| group.backend() == BackendName::Gloo);

@@ -83,7 +83,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Claim> {
     };
     let last = own.and_then(|own| last_call(log, own)).map(|record| Made { rank, record });
     let line = line_of_death(facts, rank);
-    // Who is killed from outside has not handed in what it did in its last milliseconds.
+    // A rank that is killed from outside loses the events of its last milliseconds.
     let told_all = log.simulated || log.recorded || line.is_some() || how.starts_with("exited");
     let stood = match (last, told_all) {
         (Some(last), true) => format!(" Its last call was {}.", words::call(log, last)),
@@ -239,7 +239,7 @@ fn line_of_death(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<String> {
     died.at.map(|at| plan.describe_line(at))
 }
 
-/// Whether a process ended by an exception of its own, in Python's words.
+/// True if a process ended by an exception of its own, in Python's words.
 fn is_exception(how: &str) -> bool {
     // As an executor has it.
     let said = how.strip_prefix("exited with status ").and_then(|rest| rest.split_once(": "));

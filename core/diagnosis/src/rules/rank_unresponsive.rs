@@ -31,7 +31,7 @@ pub(crate) fn tell(facts: &Facts<'_, '_>, claims: &mut Vec<Claim>) {
         let hangs = |claim: &&mut Claim| claim.culprits == [rank] && !passes(claim.kind);
         match claims.iter_mut().find(hangs) {
             Some(claim) => {
-                // Where it stands says so already.
+                // The claim already says where the rank is.
                 let told = claim.kind == Kind::RankNeverJoined && signalled(facts, rank);
                 if !told {
                     let line = stands(facts, rank).1.frame.filter(|_| signalled(facts, rank));
@@ -151,22 +151,23 @@ fn own_finding(facts: &Facts<'_, '_>, rank: GlobalRank, how: &str) -> Claim {
     }
 }
 
-/// Whether a rank stands at the operation that stopped it.
+/// True if a rank is at the operation that stopped it.
 fn signalled(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
     let state = facts.job.rank(rank).map(|own| &own.state);
-    let Some(RankState::AtOp { op, .. }) = state else { return false };
+    let Some(RankState::AtOp(at)) = state else { return false };
     let program = facts.job.log.plan.as_deref().and_then(|plan| plan.program(rank));
-    let op = program.and_then(|program| program.ops.get(*op as usize));
+    let op = program.and_then(|program| program.ops.get(at.op as usize));
     op.is_some_and(|op| matches!(op.action, Action::Signal(_)))
 }
 
 /// The position of a rank in its program.
 fn stands(facts: &Facts<'_, '_>, rank: GlobalRank) -> (String, Evidence) {
     match facts.job.rank(rank).map(|own| &own.state) {
-        Some(RankState::AtOp { name, line, .. }) => {
+        Some(RankState::AtOp(at)) => {
+            let (name, line) = (&at.name, &at.line);
             let at = format!(" in {name}{}", words::at_line(line.clone()));
             let note = format!("stands in {name}");
-            (at, Evidence { rank, entry: None, frame: line.clone(), note })
+            (at, Evidence { frame: line.clone(), ..no_call(rank, note) })
         }
         _ => (String::new(), no_call(rank, "does not answer")),
     }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 /// Two ranks that disagree on the elements between them.
 struct Disagreement<'a> {
-    /// Whether neither of them passes splits.
+    /// True if neither of them passes splits.
     even: bool,
     from: Made<'a>,
     sends: u64,
@@ -44,7 +44,7 @@ pub(crate) fn ended_unequal(facts: &Facts<'_, '_>) -> Option<Claim> {
     const LOOKS: usize = 64;
     let ended = facts.job.rows.iter().filter(|row| !row.open());
     let unequal = ended.filter_map(|row| Some((row, unequal_totals(facts, row)?))).take(LOOKS);
-    // Where none ever fits, a rank of which nothing was recorded has its part in it.
+    // If no call ever fits, a rank without a recording takes part in all of them.
     let found = unequal.filter(|(row, _)| fitted_before(facts, row).is_some());
     let found = found.map(|(row, claim)| (row.first_ps(), row.group, claim));
     let (_, _, mut claim) = found.min_by_key(|(first_ps, group, _)| (*first_ps, *group))?;

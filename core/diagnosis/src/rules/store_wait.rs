@@ -2,7 +2,7 @@
 //! that wait for each other, stores that do not meet, a counter that stops short. A plan says why
 //! ([`LostWait`]).
 
-use crate::claim::Claim;
+use crate::claim::{Claim, no_call};
 use crate::facts::Facts;
 use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
@@ -284,7 +284,7 @@ fn seen(plan: &Plan, ranks: &[GlobalRank], verb: &str) -> Vec<Evidence> {
         let frame = lost.at.map(|at| plan.describe_line(at));
         let LostWait { call, awaited, why } = lost.wait;
         let note = format!("{verb} in {call} for {awaited}, which {why}");
-        Some(Evidence { rank: *rank, entry: None, frame, note })
+        Some(Evidence { frame, ..no_call(*rank, note) })
     };
     ranks.iter().take(16).filter_map(seen).collect()
 }

@@ -160,7 +160,7 @@ fn of_group(
         });
         let mut excess: Vec<(i128, GlobalRank)> = excess.collect();
         excess.sort_unstable_by_key(|it| std::cmp::Reverse(*it));
-        // Who was held up before is not late by itself.
+        // A rank that was held up before is not late by itself.
         let own = |(late, rank): &(i128, GlobalRank)| {
             let own = came.since_released(job, row, *rank);
             (own.map_or(*late, |own| own.min(*late)), *rank)
@@ -202,7 +202,7 @@ fn of_group(
         seq: slow.iter().filter_map(last_of).max().or(full.last().map(|row| row.seq))?,
         late,
         calls,
-        // What the others wait for is the least late of them.
+        // The others wait at least as long as the least late of several stragglers takes.
         median_ps: slow.iter().filter_map(|(_, late)| late.get(late.len() / 2)).min().copied()?,
         ranks: slow.into_iter().map(|(rank, _)| rank).collect(),
     })

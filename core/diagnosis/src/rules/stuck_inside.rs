@@ -100,7 +100,7 @@ fn other_splits(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
     if !gloo || !job.log.recorded || made.record.call.op != "all_to_all" {
         return None;
     }
-    // Who sends as much as it expects, as most do, is not the one to look at first.
+    // Most ranks send as much as they expect; the others are to be looked at first.
     let uneven = row.made.iter().filter(|made| sides(made).0 != sides(made).1);
     let uneven: Vec<GlobalRank> = uneven.map(|made| made.rank).collect();
     let few = !uneven.is_empty() && uneven.len() * 2 <= row.made.len();
@@ -227,7 +227,7 @@ pub(crate) fn unequal_totals(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Cla
     if total.0 == total.1 {
         return None;
     }
-    // Who passes what it has passed in a call before that fitted is not the one whose sizes are new.
+    // A rank that passes the sizes of an earlier call that fitted is not the one that changed them.
     let before = fitted_before(facts, row);
     let is_new = |rank: GlobalRank| {
         before.is_none_or(|before| {
@@ -236,7 +236,7 @@ pub(crate) fn unequal_totals(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Cla
     };
     let changed: Vec<GlobalRank> =
         row.made.iter().map(|made| made.rank).filter(|rank| is_new(*rank)).collect();
-    // Where all but one rank pass the same sizes, that one is the odd one out.
+    // If all ranks but one pass the same sizes, that one is the odd one out.
     let mut by_size: BTreeMap<(u64, u64), Vec<GlobalRank>> = BTreeMap::new();
     for made in &row.made {
         by_size.entry(sides(made)).or_default().push(made.rank);

@@ -1,7 +1,7 @@
 //! Receives of NCCL's, which has no tags, that get what was sent with another tag. Only a plan tells: a dump
 //! holds no tags.
 
-use crate::claim::Claim;
+use crate::claim::{Claim, no_call};
 use crate::facts::Facts;
 use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
@@ -35,7 +35,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
             });
             culprits.extend([rank, from]);
             let note = format!("receives tag {received}, gets tag {sent} of rank {from}");
-            evidence.push(Evidence { rank, entry: None, frame, note });
+            evidence.push(Evidence { frame, ..no_call(rank, note) });
         }
     }
     evidence.truncate(SHOWN);

@@ -142,7 +142,7 @@ pub(crate) fn unanswered(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Clai
         .iter()
         .filter(|pending| pending.partner.is_none() && pending.peer == rank)
         .collect();
-    // What the rank's program would still answer is no reason.
+    // Messages that the rank's program would still answer are no reason.
     if waits.iter().any(|pending| pending.never) {
         waits.retain(|pending| pending.never);
     }
@@ -228,7 +228,7 @@ fn made_too_many(facts: &Facts<'_, '_>, pending: &PendingP2p<'_>) -> Option<bool
     let group = job.group(call.group)?;
     let (rank, peer) = (group.group_rank(pending.made.rank)?, group.group_rank(pending.peer)?);
     let sends = call.op.contains("send");
-    // How many calls of one direction a member has made with another.
+    // The number of calls of one direction that a member has made with another.
     let count = |id: GroupId, of: GroupRank, with: GroupRank, sends: bool| {
         let of = job.group(id)?.global_rank(of).filter(|rank| complete(job, *rank))?;
         let is = |record: &&CallRecord| {

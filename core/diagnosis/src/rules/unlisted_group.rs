@@ -27,7 +27,7 @@ pub(crate) fn alone_in_groups(facts: &Facts<'_, '_>, explained: bool) -> Option<
     let mut culprits: Vec<GlobalRank> = unlisted.flat_map(|(_, row)| row.waiting()).collect();
     culprits.sort_unstable();
     culprits.dedup();
-    // Who waits in one of them for a rank that waits alone in another.
+    // Ranks that wait in one of these groups for a rank that waits alone in another.
     let lacks_one = |row: &Row<'_>| alone.iter().any(|made| row.lacks(made.rank));
     let lacking = job.open_rows().map(|(_, row)| row);
     let lacking =

@@ -112,6 +112,7 @@ fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<C
     let shown = ranks.iter().take(SHOWN).map(|rank| Evidence {
         rank: *rank,
         entry: None,
+        place: None,
         frame: line.clone(),
         note: remark.to_string(),
     });

@@ -276,7 +276,8 @@ pub(super) fn recorded(
             call: Arc::new(called(&made.does)),
         });
         let dropped_ended = made.iter().take(from).all(|made| !made.pending());
-        let mut own = RankLog { calls: calls.collect(), dropped_ended, ..RankLog::default() };
+        let mut own = RankLog { calls: calls.collect(), ..RankLog::default() };
+        own.recording.dropped_ended = dropped_ended;
         let sends = |group: usize| {
             job.programs.iter().flatten().any(|does| does.group == group && does.peer.is_some())
         };
@@ -286,10 +287,10 @@ pub(super) fn recorded(
             }
             let of = || made.iter().enumerate().filter(|(_, made)| made.does.group == group);
             let id = GroupId(group as u32);
-            own.enqueued.insert(id, of().next_back().map_or(0, |(_, made)| made.seq));
+            own.recording.enqueued.insert(id, of().next_back().map_or(0, |(_, made)| made.seq));
             let first = of().find(|(_, made)| made.pending());
             if let Some((_, made)) = first.filter(|(at, _)| *at < from) {
-                own.unended.insert(id, made.seq - 1);
+                own.recording.unended.insert(id, made.seq - 1);
             }
         }
         own
@@ -310,7 +311,7 @@ pub(super) fn recorded(
     }
 }
 
-/// Whether a certain finding is about somebody else than the rank that went astray. Of a send and its
+/// True if a certain finding is about somebody else than the rank that went astray. Of a send and its
 /// receive that disagree both are shown.
 fn blames_another(finding: &Finding, rank: usize) -> bool {
     let rank = GlobalRank(rank as u32);
@@ -368,7 +369,7 @@ fn check(case: &Case, missing: Option<usize>, rings: &[usize]) -> Result<(), Tes
     prop_assert!(!wrong, "{}", told());
     let waits = |(_, own): (GlobalRank, &RankLog)| {
         let pending = own.calls.iter().any(|record| record.state != CallState::Completed);
-        pending || !own.unended.is_empty()
+        pending || !own.recording.unended.is_empty()
     };
     let seen = log.logs().any(waits);
     prop_assert!(!seen || report.verdict != Verdict::Healthy, "{}", told());

@@ -47,7 +47,8 @@ fn what_hangs_and_was_dropped_is_no_health() {
     let made = play(&job, 6);
     let rings = [8, 2, 8, 2, 8, 8, 8, 2];
     let log = recorded(&job, &made, None, &rings, false);
-    let by_rank: BTreeMap<_, _> = log.logs().map(|(rank, own)| (rank.0, &own.unended)).collect();
+    let by_rank: BTreeMap<_, _> =
+        log.logs().map(|(rank, own)| (rank.0, &own.recording.unended)).collect();
     assert_eq!(by_rank[&1], &BTreeMap::from([(GroupId(1), 5)]));
     let report = diagnose(&log);
     let found = found(&report);

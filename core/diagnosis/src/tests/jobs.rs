@@ -170,6 +170,7 @@ fn a_log_tells_of_the_barrier_that_no_recorder_holds() {
     let case = files(&cases().with_file_name("flight-recorder-jobs").join("monitored"));
     let case = case.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
     let log = read(
+        "job.log",
         b"[rank0]: RuntimeError: [Rank 0]: Rank 3 failed to pass monitoredBarrier in 3000 ms\n",
     );
     let heard = Heard::of([("log", &log, None)]);
@@ -194,7 +195,7 @@ fn a_log_of_raised_shapes_tells_of_the_odd_model() {
     };
     let judged = |ranks: &[u32], world: u32| {
         let text = ranks.iter().map(|rank| says(*rank)).collect::<String>();
-        let log = read(text.as_bytes());
+        let log = read("job.log", text.as_bytes());
         let heard = Heard::of([("log", &log, None)]);
         let sources = OtherSources { heard, ..OtherSources::default() };
         let report = crate::diagnose_logs(Report::healthy(world), &sources);

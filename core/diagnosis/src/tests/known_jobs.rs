@@ -83,7 +83,8 @@ fn a_log_that_blames_the_same_rank_adds_its_lines_to_the_finding_of_the_calls() 
     let report = report_of("moe_t", Read::DumpsAndLog);
     let kinds: Vec<Kind> = report.findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [Kind::OpSkipped], "{}", report.to_text());
-    let of_the_log = report.findings[0].evidence.iter().filter(|seen| seen.note.contains("log"));
+    let places = report.findings[0].evidence.iter().filter_map(|seen| seen.place.as_ref());
+    let of_the_log = places.filter(|place| place.file.contains("log"));
     assert_eq!(of_the_log.count(), 4, "{}", report.to_text());
 }
 

@@ -69,7 +69,7 @@ fn wrap(log: &mut CallLog, rank: usize, left: usize) {
         let last =
             own.calls.iter().filter(|call| call.call.group == group).filter_map(|call| call.seq);
         let last = last.max();
-        own.enqueued.extend(last.map(|last| (group, last)));
+        own.recording.enqueued.extend(last.map(|last| (group, last)));
     }
     own.calls.drain(..own.calls.len() - left);
 }

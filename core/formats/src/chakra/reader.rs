@@ -47,6 +47,7 @@ impl ExecutionTrace {
             backend: contents.backend,
             groups: contents.groups,
             calls: contents.calls,
+            steps: Vec::new(),
             computed: if contents.has_times { contents.computed } else { Vec::new() },
             on_device: contents.has_times,
             untimed: !contents.has_times,

@@ -185,7 +185,7 @@ impl<'a> ChakraWriter<'a> {
         let mut busy_ps: Option<u64> = None;
         let mut open: Vec<(u64, u64)> = Vec::new();
         // Recorded kernels stand for the time between the calls.
-        let mut kernels = on_one_row(&own.computations).into_iter().peekable();
+        let mut kernels = on_one_row(&own.recording.computations).into_iter().peekable();
         for (at, record) in calls.iter().enumerate() {
             let begins_ps = record.started_ps.unwrap_or(record.scheduled_ps);
             while let Some(stretch) = kernels.next_if(|stretch| stretch.from_ps < begins_ps) {
@@ -200,7 +200,7 @@ impl<'a> ChakraWriter<'a> {
             });
             let idle_ps =
                 record.scheduled_ps.saturating_sub(busy_ps.unwrap_or(record.scheduled_ps));
-            if idle_ps >= SHORTEST_PS && own.computations.is_empty() {
+            if idle_ps >= SHORTEST_PS && own.recording.computations.is_empty() {
                 nodes.between(record.scheduled_ps - idle_ps, idle_ps / 1000)?;
             }
             let id = nodes.call(self, rank, record)?;
@@ -279,7 +279,7 @@ impl<O: Write> RankNodes<'_, O> {
 
     /// Writes a recorded computation.
     fn kernel(&mut self, own: &RankLog, stretch: OnRow) -> io::Result<()> {
-        let name = own.computations.get(stretch.computation).map_or("", |one| &*one.name);
+        let name = own.recording.computations.get(stretch.computation).map_or("", |one| &*one.name);
         self.busy(name, stretch.from_ps, stretch.to_ps.saturating_sub(stretch.from_ps) / 1000)
     }
 

@@ -11,7 +11,8 @@ use crate::job_calls::Merged;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::rank::{GlobalRank, GroupRank, MAX_WORLD_SIZE};
 use lockstep_core::trace::{
-    CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, Trace, TraceHeader,
+    CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, RankRecording, Trace,
+    TraceHeader,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -266,16 +267,16 @@ impl Merger {
                 call: Arc::clone(call),
             });
         }
-        RankLog {
-            calls,
+        let recording = RankRecording {
             enqueued: self.table.enqueued(&dump, &ids),
             unrecorded: self.table.unrecorded(&dump, &ids),
             unended: self.table.unended(&dump, &ids),
             group_without_calls: self.table.group_without_calls(&dump, &ids),
             dropped_ended: dropped_ended(&dump),
             issued_only: ids.iter().any(|id| self.table.ends_unseen.contains(id)),
-            ..RankLog::default()
-        }
+            ..RankRecording::default()
+        };
+        RankLog { calls, recording: recording.into(), ..RankLog::default() }
     }
 
     /// The other member of one of NCCL's groups of two: torch's hook records sends and receives without their

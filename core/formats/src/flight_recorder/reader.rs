@@ -100,6 +100,12 @@ impl CallSource for Dumps {
         format!("The dumps hold {} calls of the other recording.", filled.calls)
     }
 
+    fn move_here(&self, calls: &mut FileCalls) {
+        if let Some(dump) = calls.content_mut::<Dump>() {
+            dump.entries = dump.entries.clone();
+        }
+    }
+
     fn pack(&self, calls: &FileCalls) -> Option<Vec<u8>> {
         postcard::to_stdvec(calls.content::<Dump>()?).ok()
     }

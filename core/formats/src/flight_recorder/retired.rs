@@ -67,17 +67,17 @@ pub(super) fn compare(log: &mut CallLog, ends_unseen: &BTreeSet<GroupId>) {
         }
         for rank in maybe {
             if let Some(own) = log_mut(log, rank) {
-                own.maybe_early = MaybeEarly::Outrun;
+                own.recording.maybe_early = MaybeEarly::Outrun;
             }
         }
         for rank in by_some {
             if let Some(own) = log_mut(log, rank) {
-                own.maybe_early = MaybeEarly::OutrunBySome;
+                own.recording.maybe_early = MaybeEarly::OutrunBySome;
             }
         }
         for rank in early {
             if let Some(own) = log_mut(log, rank) {
-                own.dumped_early = true;
+                own.recording.dumped_early = true;
             }
         }
         for (rank, work) in failed {
@@ -142,7 +142,7 @@ fn mark_outrun_on_nccl(log: &mut CallLog, ends_unseen: &BTreeSet<GroupId>) {
     }
     let mut outrun = outrun_by_peers(log, ends_unseen);
     for (rank, own) in log.logs() {
-        let mut last: BTreeMap<GroupId, u64> = own.enqueued.clone();
+        let mut last: BTreeMap<GroupId, u64> = own.recording.enqueued.clone();
         for record in own.calls.iter().filter(|record| !record.call.p2p) {
             let seq = record.seq.unwrap_or(0);
             let last = last.entry(record.call.group).or_insert(seq);
@@ -162,7 +162,7 @@ fn mark_outrun_on_nccl(log: &mut CallLog, ends_unseen: &BTreeSet<GroupId>) {
     }
     for rank in outrun {
         if let Some(own) = log_mut(log, rank) {
-            own.maybe_early = MaybeEarly::Outrun;
+            own.recording.maybe_early = MaybeEarly::Outrun;
         }
     }
 }
@@ -210,7 +210,7 @@ fn last_in(log: &CallLog, rank: GlobalRank, group: GroupId) -> Option<u64> {
     let own = log.ranks.get(rank.index())?.as_ref()?;
     let called = own.calls.iter().rev().find(|record| is_of(record, group));
     let called = called.and_then(|record| record.seq);
-    let enqueued = own.enqueued.get(&group).copied();
+    let enqueued = own.recording.enqueued.get(&group).copied();
     called.max(enqueued).or(is_whole(own).then_some(0))
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// A line without the codes by which a terminal changes colours.
-pub(super) fn without_colours(line: &str) -> Cow<'_, str> {
+pub fn without_colours(line: &str) -> Cow<'_, str> {
     if !line.contains('\u{1b}') {
         return Cow::Borrowed(line);
     }

@@ -1,7 +1,8 @@
 //! The statements of all logs of a job together.
 
 use super::statement::{Said, Statement, Unmatched};
-use super::{ErrorLine, JobLog};
+use super::{ErrorLine, JobLog, LastLine};
+use crate::place::Place;
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ pub struct Heard {
     /// The statements of processes whose rank is unknown.
     pub unnamed: Vec<Unnamed>,
     /// The ranks whose logs are there, each with its last line.
-    pub wrote: BTreeMap<GlobalRank, String>,
+    pub wrote: BTreeMap<GlobalRank, LastLine>,
     /// The number of ranks of the job, as the logs say; 0 if they do not.
     pub world_size: u32,
     /// True if some of the ranks are `torch.multiprocessing`'s numbers of its processes.
@@ -34,10 +35,8 @@ pub struct Heard {
 /// A statement of a process whose rank is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unnamed {
-    /// The file's name.
-    pub file: String,
-    /// The line in the file, from 1.
-    pub line: u64,
+    /// The line of the log that says so.
+    pub place: Place,
     /// The statement.
     pub said: Said,
 }
@@ -72,28 +71,28 @@ impl Heard {
             }
             heard.spawned |= log.spawned;
             heard.hidden = heard.hidden.max(log.hidden);
-            heard.has_text |= !log.last_words.is_empty();
+            heard.has_text |= !log.last.text.is_empty();
             heard.errors.extend(log.errors.iter().map(|error| (file.to_owned(), error.clone())));
             heard.world_size = heard.world_size.max(log.world_size.unwrap_or(0));
             for (own, last) in &log.wrote {
                 let known = heard.wrote.entry(*own).or_default();
-                if !last.is_empty() {
+                if !last.text.is_empty() {
                     known.clone_from(last);
                 }
             }
             for (said, line) in &log.unnamed {
-                let (said, line) = (said.clone(), *line);
+                let (said, place) = (said.clone(), Place::new(file, *line));
                 match rank {
                     // It handled that.
-                    Some(_) if all_done || log.went_on.contains(&line) => {}
-                    Some(rank) => drop(statements.insert(Statement { rank, said, line })),
-                    None => heard.unnamed.push(Unnamed { file: file.to_owned(), line, said }),
+                    Some(_) if all_done || log.went_on.contains(line) => {}
+                    Some(rank) => drop(statements.insert(Statement { rank, said, place })),
+                    None => heard.unnamed.push(Unnamed { place, said }),
                 }
             }
             if let Some(rank) = rank {
                 let known = heard.wrote.entry(rank).or_default();
-                if !log.last_words.is_empty() {
-                    known.clone_from(&log.last_words);
+                if !log.last.text.is_empty() {
+                    known.clone_from(&log.last);
                 }
             }
         }
@@ -149,7 +148,7 @@ fn all_done(logs: &[(&str, &JobLog, Option<GlobalRank>)]) -> bool {
     let mut ends = BTreeSet::new();
     for (_, log, rank) in logs.iter().filter(|(_, log, _)| log.ends_well) {
         done.extend(*rank);
-        ends.insert(&log.last_words);
+        ends.insert(&log.last.text);
     }
     let of_one = logs.iter().all(|(_, log, rank)| rank.is_some() || log.unnamed.is_empty());
     let told = logs.iter().any(|(_, log, _)| !log.statements.is_empty() || !complaints(log));

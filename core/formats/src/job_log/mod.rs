@@ -24,6 +24,7 @@ mod watchdog;
 mod world;
 pub(crate) mod writer;
 
+pub use colours::without_colours;
 pub use error_lines::ErrorLine;
 pub use heard::is_timeout;
 pub use heard::{Heard, Unnamed};
@@ -31,8 +32,10 @@ pub(crate) use reader::JobLogReader;
 pub use statement::{By, Said, Statement, Unmatched};
 pub use watchdog::is_world;
 
+use crate::place::Place;
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use traceback::{Raise, Tracebacks};
 use writer::{Labels, Writer};
 
@@ -63,7 +66,7 @@ pub struct JobLog {
     /// The lines of tracebacks that follow a line of logging.
     pub recorded: BTreeSet<u64>,
     /// The ranks that wrote something, by the prefixes of their lines, each with its last line.
-    pub wrote: BTreeMap<GlobalRank, String>,
+    pub wrote: BTreeMap<GlobalRank, LastLine>,
     /// The number of ranks of the job, if the log says so.
     pub world_size: Option<u32>,
     /// True if some of the ranks are `torch.multiprocessing`'s numbers of its processes.
@@ -71,7 +74,7 @@ pub struct JobLog {
     /// The error with which gloo ends a process that got a longer message than its call expects.
     pub unmatched: Option<Unmatched>,
     /// The log's last line that is not empty.
-    pub last_words: String,
+    pub last: LastLine,
     /// True if that line says that the process is done.
     pub ends_well: bool,
     /// Lines with an error that is not one of the messages above, the first ones.
@@ -80,6 +83,15 @@ pub struct JobLog {
     pub job: Option<String>,
     /// The number of processes whose lines Ray leaves out, because they are like one that it shows.
     pub hidden: u64,
+}
+
+/// The last line that somebody wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastLine {
+    /// Its beginning; empty if nothing was written.
+    pub text: String,
+    /// The line, if the text is not empty.
+    pub place: Option<Place>,
 }
 
 impl JobLog {
@@ -91,22 +103,23 @@ impl JobLog {
 
 /// The statements of a log; empty if the text is no such log. Of a text that holds the logs of
 /// several jobs, the statements of all of them together: [`read_jobs`] keeps them apart.
-pub fn read(text: &[u8]) -> JobLog {
-    read_of_job(text, None)
+pub fn read(file: &str, text: &[u8]) -> JobLog {
+    read_of_job(file, text, None)
 }
 
 /// The statements of each job's log in a text; mostly there is one.
-pub(crate) fn read_jobs(text: &[u8]) -> Vec<JobLog> {
+pub(crate) fn read_jobs(file: &str, text: &[u8]) -> Vec<JobLog> {
     let jobs = writer::jobs(text);
     match jobs.len() {
-        0 | 1 => vec![read(text)],
-        _ => jobs.iter().map(|job| read_of_job(text, Some(job))).collect(),
+        0 | 1 => vec![read(file, text)],
+        _ => jobs.iter().map(|job| read_of_job(file, text, Some(job))).collect(),
     }
 }
 
 /// The statements of one job's lines; without a job's name, those of all lines.
-fn read_of_job(text: &[u8], job: Option<&str>) -> JobLog {
-    let mut reader = Reader { numbered: writer::is_numbered(text), ..Reader::default() };
+fn read_of_job(file: &str, text: &[u8], job: Option<&str>) -> JobLog {
+    let numbered = writer::is_numbered(text);
+    let mut reader = Reader { file: file.into(), numbered, ..Reader::default() };
     text_lines::of(text, &mut |number, line| {
         let mine = job.is_none_or(|job| writer::job(line).is_some_and(|own| own == job));
         if mine {
@@ -114,7 +127,7 @@ fn read_of_job(text: &[u8], job: Option<&str>) -> JobLog {
         }
     });
     let mut log = reader.end();
-    log.last_words = last_words(text);
+    log.last = last_line(file, text);
     log.ends_well = going_on::ends_well(text);
     log.job = job.map(str::to_owned);
     log
@@ -125,10 +138,13 @@ fn is_nccl_call(line: &str) -> bool {
     line.contains(" NCCL INFO ") && line.contains(": opCount ")
 }
 
-fn last_words(text: &[u8]) -> String {
+fn last_line(file: &str, text: &[u8]) -> LastLine {
+    let text = text.trim_ascii_end();
     let mut lines = text.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
     let last = lines.find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
-    shortened(&String::from_utf8_lossy(last.get(..last.len().min(1024)).unwrap_or(last)))
+    let number = text.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+    let last = String::from_utf8_lossy(last.get(..last.len().min(1024)).unwrap_or(last));
+    LastLine { text: shortened(&last), place: (!text.is_empty()).then(|| Place::new(file, number)) }
 }
 
 fn shortened(text: &str) -> String {
@@ -138,12 +154,13 @@ fn shortened(text: &str) -> String {
 /// A log that is being read.
 #[derive(Default)]
 struct Reader {
+    file: Arc<str>,
     numbered: bool,
     found: Vec<Statement>,
     world_size: Option<u32>,
     unmatched: Option<Unmatched>,
-    /// The last lines of ranks, by number.
-    wrote: BTreeMap<u64, String>,
+    /// The last lines of ranks, by number, each with its number in the log.
+    wrote: BTreeMap<u64, (u64, String)>,
     labels: Labels,
     tracebacks: Tracebacks,
     summary: torchrun::Summary,
@@ -162,12 +179,14 @@ struct Reader {
 
 impl Reader {
     fn line(&mut self, number: u64, line: &str) {
+        let place = self.place(number);
         let taken = writer::Line::of(line, self.numbered);
         self.labels.take(&taken);
         if let Some(rank) = taken.rank
             && (self.wrote.len() < MAX_STATEMENTS || self.wrote.contains_key(&rank))
         {
-            let own = self.wrote.entry(rank).or_default();
+            let (last, own) = self.wrote.entry(rank).or_default();
+            *last = number;
             own.clear();
             own.push_str(taken.text.get(..LAST_WORDS_BYTES).unwrap_or(taken.text));
         }
@@ -189,7 +208,7 @@ impl Reader {
             if found.len() < MAX_STATEMENTS
                 && let Some(rank) = rank_of(rank)
             {
-                found.push(Statement { rank, said, line: number });
+                found.push(Statement { rank, said, place: place.clone() });
             }
         };
         // Most lines of a log are none of these.
@@ -223,7 +242,7 @@ impl Reader {
             && self.network.iter().all(|(known, _)| *known != said)
         {
             if let Some(rank) = taken.rank.and_then(rank_of) {
-                self.found.push(Statement { rank, said: said.clone(), line: number });
+                self.found.push(Statement { rank, said: said.clone(), place: place.clone() });
             }
             self.network.push((said, number));
         }
@@ -235,7 +254,7 @@ impl Reader {
             && let Some(said) = said_of(raised.why, raised.error.into(), None, None, None)
             && self.found.len() < MAX_STATEMENTS
         {
-            self.found.push(Statement { rank, said, line: number });
+            self.found.push(Statement { rank, said, place });
         }
     }
 
@@ -300,8 +319,14 @@ impl Reader {
         if self.found.len() < MAX_STATEMENTS
             && let Some(rank) = rank_of(rank)
         {
-            self.found.push(Statement { rank, said, line });
+            let place = self.place(line);
+            self.found.push(Statement { rank, said, place });
         }
+    }
+
+    /// A line of the log.
+    fn place(&self, line: u64) -> Place {
+        Place { file: Arc::clone(&self.file), line }
     }
 
     fn end(mut self) -> JobLog {
@@ -315,7 +340,7 @@ impl Reader {
             };
             let Raise { error, frame, source, call, line, why, recorded: is_recorded } = raise;
             // One of the other messages says more than that an exception was raised.
-            let told = |it: &Statement| it.line == line && !is_raised(&it.said);
+            let told = |it: &Statement| it.place.line == line && !is_raised(&it.said);
             let Some(said) = said_of(why, error, frame, source, call) else { continue };
             if self.found.iter().any(told) {
                 continue;
@@ -325,7 +350,8 @@ impl Reader {
                 None if lines.all_went_on(self.wrote.len()) => {}
                 Some(rank) => {
                     self.found.retain(|it| it.rank != rank || !is_raised(&it.said));
-                    self.found.push(Statement { rank, said, line });
+                    let place = self.place(line);
+                    self.found.push(Statement { rank, said, place });
                 }
                 None => {
                     went_on.extend(lines.went_on().then_some(line));
@@ -337,11 +363,14 @@ impl Reader {
         if unnamed.is_empty() {
             unnamed.append(&mut self.store);
         }
-        let told = |it: &(Said, u64)| self.found.iter().any(|known| known.line == it.1);
+        let told = |it: &(Said, u64)| self.found.iter().any(|known| known.place.line == it.1);
         unnamed.extend(std::mem::take(&mut self.network).into_iter().filter(|it| !told(it)));
-        let wrote = self.wrote.into_iter();
-        let wrote = wrote.filter_map(|(rank, last)| Some((rank_of(rank)?, shortened(&last))));
-        let mut wrote: BTreeMap<GlobalRank, String> = wrote.collect();
+        let last_of = |(rank, (line, text)): (u64, (u64, String))| {
+            let place = Place { file: Arc::clone(&self.file), line };
+            Some((rank_of(rank)?, LastLine { text: shortened(&text), place: Some(place) }))
+        };
+        let wrote = self.wrote.into_iter().filter_map(last_of);
+        let mut wrote: BTreeMap<GlobalRank, LastLine> = wrote.collect();
         for rank in self.labels.ranks().filter_map(rank_of) {
             wrote.entry(rank).or_default();
         }
@@ -353,7 +382,7 @@ impl Reader {
         let world_size = world_size.max(world_by_sizes(&statements));
         let (unmatched, spawned) = (self.unmatched, self.spawned.told());
         let log = JobLog { statements, unnamed, went_on, recorded, ..JobLog::default() };
-        let told = log.statements.iter().map(|it| it.line);
+        let told = log.statements.iter().map(|it| it.place.line);
         let told: BTreeSet<u64> = told.chain(log.unnamed.iter().map(|(_, line)| *line)).collect();
         let (errors, hidden) = (self.errors.found(&told), self.hidden);
         JobLog { wrote, world_size, spawned, unmatched, errors, hidden, ..log }

@@ -26,8 +26,9 @@ impl Reader for JobLogReader {
             true => is_log(file.name),
             false => is_text(file.bytes) && !begins_as_json(file.bytes),
         };
-        let logs = read_jobs(file.bytes).into_iter().filter(|log| is_text || !log.is_empty());
-        Ok(logs.map(Contribution::Log).collect())
+        let logs =
+            read_jobs(file.name, file.bytes).into_iter().filter(|log| is_text || !log.is_empty());
+        Ok(logs.map(|log| Contribution::Log(Box::new(log))).collect())
     }
 
     fn reads_lines(&self) -> bool {

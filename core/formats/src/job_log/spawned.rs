@@ -103,12 +103,12 @@ ValueError: bad batch
             frame: Some("job.py:8".into()),
             source: Some("if how == \"raise\": raise ValueError(\"bad batch\")".into()),
         };
-        let log = read(RAISED_IN_1.as_bytes());
+        let log = read("job.log", RAISED_IN_1.as_bytes());
         assert_eq!(said(RAISED_IN_1), [(1, raised.clone())]);
         assert!(log.spawned && log.unnamed.is_empty(), "{log:?}");
         // The next attempt's is not process 1's.
         let next = RAISED_IN_1.to_owned() + "epoch 0\n" + TRACEBACK;
-        let log = read(next.as_bytes());
+        let log = read("job.log", next.as_bytes());
         assert_eq!(log.statements.len(), 1, "{log:?}");
         assert_eq!(log.unnamed, [(bad_batch(), 28)]);
         // But where `spawn` says so again.

@@ -1,5 +1,6 @@
 //! The messages that are looked for, as statements about ranks.
 
+use crate::place::Place;
 use lockstep_core::rank::GlobalRank;
 
 /// The launcher that reports on a process, and its way of naming the process.
@@ -178,8 +179,8 @@ pub struct Statement {
     pub rank: GlobalRank,
     /// The statement.
     pub said: Said,
-    /// The line of the log that says so, counted from 1.
-    pub line: u64,
+    /// The line of the log that says so.
+    pub place: Place,
 }
 
 /// gloo's words of a message that is longer than the call of the rank that got it expects

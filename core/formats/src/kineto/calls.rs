@@ -5,7 +5,7 @@ use super::kernel_name::KernelNames;
 use crate::flight_recorder::{public_name, rank_list};
 use crate::frames::StackTexts;
 use crate::rank_calls::{
-    Call, Computed, Flaws, Group, MAX_CALLS, MAX_COMPUTED, ends_before_it_begins,
+    Call, Computed, Flaws, Group, MAX_CALLS, MAX_COMPUTED, MarkedStep, ends_before_it_begins,
 };
 use crate::small_json::{KEPT, Small};
 use lockstep_core::dtype::Dtype;
@@ -27,6 +27,8 @@ pub(super) struct Found {
     /// Other kernels, and copies of the devices.
     computed: Vec<Timed<Arc<str>>>,
     names: KernelNames,
+    /// `ProfilerStep#…`: the steps that the program marked, by number.
+    steps: BTreeMap<u64, Marks>,
     /// `c10d::…`: calls as the program made them, by name.
     made: BTreeMap<String, Vec<Timed<Dispatched>>>,
     /// `gloo:…`: calls as gloo carried them out, by name.
@@ -36,11 +38,22 @@ pub(super) struct Found {
     flaws: Flaws,
 }
 
+/// More steps are left out.
+const MAX_STEPS: usize = 1 << 16;
+
 /// Something, and when it began and ended, in microseconds as the file counts.
 struct Timed<T> {
     from_us: f64,
     to_us: f64,
     what: T,
+}
+
+/// A step's times, in microseconds as the file counts.
+#[derive(Default)]
+struct Marks {
+    in_process: Option<(f64, f64)>,
+    /// From the first kernel of any stream to the last.
+    on_device: Option<(f64, f64)>,
 }
 
 /// The call's arguments in the dispatcher's record.
@@ -92,6 +105,18 @@ impl Found {
             } else {
                 self.flaws.has_more_computations = true;
             }
+        } else if let Some(number) = name.strip_prefix("ProfilerStep#") {
+            let Ok(number) = number.parse() else { return false };
+            if self.steps.len() >= MAX_STEPS {
+                return false;
+            }
+            let marks = self.steps.entry(number).or_default();
+            let known = match event.cat.text() {
+                "gpu_user_annotation" => &mut marks.on_device,
+                _ => &mut marks.in_process,
+            };
+            let (from, to) = known.unwrap_or((from_us, to_us));
+            *known = Some((from.min(from_us), to.max(to_us)));
         } else if let Some(op) = name.strip_prefix("gloo:") {
             let what = tensors(&args.input_dims, &args.input_type);
             let timed = Timed { from_us, to_us, what };
@@ -129,6 +154,16 @@ impl Found {
         let mut computed: Vec<Computed> = computed.collect();
         computed.sort_by_key(|one| (one.from_ns, one.to_ns));
         computed
+    }
+
+    /// Takes out the steps that the program marked, in the order in which it began them.
+    pub(super) fn steps(&mut self, base_ns: u64) -> Vec<MarkedStep> {
+        let span = |(from_us, to_us): (f64, f64)| (ns(base_ns, from_us), ns(base_ns, to_us));
+        let steps = std::mem::take(&mut self.steps).into_iter().filter_map(|(number, marks)| {
+            let (in_process, on_device) = (span(marks.in_process?), marks.on_device.map(span));
+            Some(MarkedStep { number, in_process, on_device })
+        });
+        steps.collect()
     }
 
     /// The groups by name, and the calls in the order in which they were made. Times count from `base_ns`.

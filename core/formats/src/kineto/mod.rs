@@ -159,6 +159,7 @@ impl Profile {
         };
         let on_device = found.on_device();
         let computed = found.computed(head.base_ns);
+        let steps = found.steps(head.base_ns);
         let mut flaws = found.flaws();
         let (mut groups, calls) = found.finish(head.base_ns);
         if calls.is_empty() {
@@ -187,6 +188,7 @@ impl Profile {
             groups,
             calls,
             computed,
+            steps,
             on_device,
             untimed: false,
             base_ns: head.base_ns,

@@ -109,11 +109,18 @@ impl CallSource for Profiles {
         }
         format!(
             "The profiles tell of {all}; {} of {} are in the dumps too, and they filled in when {} of \
-             them started, and the root of {}.",
+             them started, and the root of {}.{}",
             filled.calls,
             counted(filled.ranks, "rank"),
             filled.times,
-            filled.roots
+            filled.roots,
+            match filled.computations {
+                0 => String::new(),
+                some => format!(
+                    " {} of the devices are theirs; what the devices computed before and after is not known.",
+                    counted(some, "computation")
+                ),
+            }
         )
     }
 }

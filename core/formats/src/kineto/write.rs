@@ -93,7 +93,7 @@ impl<'a> KinetoWriter<'a> {
                 }
             }
         }
-        for one in &own.computations {
+        for one in &own.recording.computations {
             kernel((&one.name, None), device, (one.from_ps, one.to_ps), &mut events)?;
         }
         for (record, id) in own.calls.iter().zip(1u64..) {

@@ -11,6 +11,7 @@ mod reader;
 pub(crate) use reader::NcclRasReader;
 
 use crate::job_log::{JobLog, Said, Statement};
+use crate::place::Place;
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
 
 /// The most statements of a file that are kept.
@@ -28,7 +29,7 @@ struct Difference {
 }
 
 /// The statements of RAS about ranks; empty if the text is not its output.
-pub fn read(text: &[u8]) -> JobLog {
+pub fn read(file: &str, text: &[u8]) -> JobLog {
     let mut log = JobLog::default();
     let mut open: Option<Difference> = None;
     let mut communicators = 0u32;
@@ -64,7 +65,7 @@ pub fn read(text: &[u8]) -> JobLog {
         {
             let (op, count, others, most) = (difference.op.clone(), *count, *others, *most);
             let said = Said::Launched { op, count, others, most };
-            log.statements.push(Statement { rank, said, line: number });
+            log.statements.push(Statement { rank, said, place: Place::new(file, number) });
         }
     }
     if communicators > 1 {

@@ -61,9 +61,9 @@ struct KernelEdge<'a> {
 /// The edges of a rank's computations, as stretches that follow each other: slices of a track lie in each other, and
 /// do not overlap.
 fn edges(rank: GlobalRank, own: &RankLog) -> Vec<KernelEdge<'_>> {
-    let mut edges = Vec::with_capacity(2 * own.computations.len());
-    for stretch in on_one_row(&own.computations) {
-        let Some(one) = own.computations.get(stretch.computation) else { continue };
+    let mut edges = Vec::with_capacity(2 * own.recording.computations.len());
+    for stretch in on_one_row(&own.recording.computations) {
+        let Some(one) = own.recording.computations.get(stretch.computation) else { continue };
         edges.push(KernelEdge { time_ps: stretch.from_ps, rank, begins: Some(&one.name) });
         edges.push(KernelEdge { time_ps: stretch.to_ps, rank, begins: None });
     }

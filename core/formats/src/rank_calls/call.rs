@@ -29,6 +29,16 @@ pub(crate) struct Computed {
     pub(crate) name: Arc<str>,
 }
 
+/// A training step that the program marked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MarkedStep {
+    pub(crate) number: u64,
+    /// Of the process, in nanoseconds since 1970, from and to.
+    pub(crate) in_process: (u64, u64),
+    /// Of the device, if that was recorded.
+    pub(crate) on_device: Option<(u64, u64)>,
+}
+
 /// A call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {

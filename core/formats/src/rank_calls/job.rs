@@ -1,7 +1,7 @@
 //! From the files of a job's ranks to its calls.
 
 use super::RankCalls;
-use super::call::{Call, Group, MAX_COMPUTED, is_p2p};
+use super::call::{Call, Group, MAX_COMPUTED, MarkedStep, is_p2p};
 use super::numbers::calls_before;
 use super::unnamed::Unnamed;
 use super::untimed::take_times_of_others;
@@ -10,7 +10,7 @@ use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{
     CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, RecordedComputation,
-    TensorShape, TraceHeader,
+    RecordedStep, TensorShape, TraceHeader,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -60,7 +60,8 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
     let timed = || files.iter().filter(move |file| all_untimed || !file.untimed);
     let made = timed().flat_map(|file| &file.calls).map(|call| call.made_ns);
     let computed = files.iter().filter_map(|file| file.computed.first()).map(|one| one.from_ns);
-    let epoch_ns = made.chain(computed).min().unwrap_or(0);
+    let begun = files.iter().filter_map(|file| file.steps.first()).map(|step| step.in_process.0);
+    let epoch_ns = made.chain(computed).chain(begun).min().unwrap_or(0);
     let mut log = CallLog {
         world_size,
         groups: groups.clone(),
@@ -94,7 +95,7 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
     }
     for file in &files {
         let mut own = rank_log(file, (&groups, &ids), (&unnamed, &before), epoch_ns, &mut known);
-        own.computations.truncate(kept);
+        own.recording.computations.truncate(kept);
         if let Some(slot) = log.ranks.get_mut(file.rank.index()) {
             *slot = Some(own);
         }
@@ -124,7 +125,7 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
     }
     let ends = log.logs().flat_map(|(_, log)| &log.calls);
     let ends = ends.map(|it| it.completed_ps.unwrap_or(it.scheduled_ps));
-    let computed = log.logs().flat_map(|(_, log)| &log.computations).map(|one| one.to_ps);
+    let computed = log.logs().flat_map(|(_, log)| &log.recording.computations).map(|one| one.to_ps);
     let end_ps = ends.chain(computed).max().unwrap_or(0);
     let header = TraceHeader {
         origin: Origin::Recorded {
@@ -246,14 +247,24 @@ fn rank_log(
     epoch_ns: u64,
     known: &mut BTreeSet<Arc<Called>>,
 ) -> RankLog {
-    let mut log = RankLog { groups_assumed: unnamed.is_assumed(), ..RankLog::default() };
+    let mut log = RankLog::default();
+    log.recording.groups_assumed = unnamed.is_assumed();
     let mut seqs: BTreeMap<(GroupId, bool), u64> = BTreeMap::new();
     let ps = |ns: u64| ns.saturating_sub(epoch_ns).saturating_mul(1000);
-    log.computations = Vec::with_capacity(file.computed.len());
-    log.computations.extend(file.computed.iter().map(|one| RecordedComputation {
+    log.recording.computations.reserve_exact(file.computed.len());
+    log.recording.computations.extend(file.computed.iter().map(|one| RecordedComputation {
         from_ps: ps(one.from_ns),
         to_ps: ps(one.to_ns),
         name: Arc::clone(&one.name),
+    }));
+    log.recording.steps.extend(file.steps.iter().map(|step| {
+        let MarkedStep { number, in_process: (from_ns, to_ns), on_device } = *step;
+        RecordedStep {
+            number,
+            from_ps: ps(from_ns),
+            to_ps: ps(to_ns),
+            on_device: on_device.map(|(from_ns, to_ns)| (ps(from_ns), ps(to_ns))),
+        }
     }));
     // Calls of a coalesced batch share what they are recorded with: one stands for them.
     for call in &file.calls {

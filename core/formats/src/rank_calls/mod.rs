@@ -10,7 +10,7 @@ mod numbers;
 mod unnamed;
 mod untimed;
 
-pub(crate) use call::{Call, Computed, Group, MAX_CALLS, MAX_COMPUTED};
+pub(crate) use call::{Call, Computed, Group, MAX_CALLS, MAX_COMPUTED, MarkedStep};
 pub(crate) use flaws::{Backwards, Flaws, ends_before_it_begins};
 pub use job::Calls;
 pub(crate) use job::{Words, join};
@@ -38,6 +38,8 @@ pub(crate) struct RankCalls {
     pub(crate) calls: Vec<Call>,
     /// The computations of its devices, in the order in which they began; empty where they were not recorded.
     pub(crate) computed: Vec<Computed>,
+    /// The training steps that its program marked, by their numbers.
+    pub(crate) steps: Vec<MarkedStep>,
     /// True if calls end when the device has carried them out, by the device's own clock.
     pub(crate) on_device: bool,
     /// True if the file holds no times: its calls have made-up ones, in their order.
@@ -92,6 +94,11 @@ impl RankCalls {
         for one in &mut self.computed {
             one.from_ns = one.from_ns.saturating_add(by_ns);
             one.to_ns = one.to_ns.saturating_add(by_ns);
+        }
+        let later = |(from, to): (u64, u64)| (from.saturating_add(by_ns), to.saturating_add(by_ns));
+        for step in &mut self.steps {
+            step.in_process = later(step.in_process);
+            step.on_device = step.on_device.map(later);
         }
     }
 

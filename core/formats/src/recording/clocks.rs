@@ -6,7 +6,7 @@
 
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallState};
+use lockstep_core::trace::{CallLog, CallState, RankLog};
 use std::collections::BTreeMap;
 
 /// The error of a rank's clock.
@@ -56,16 +56,29 @@ pub(super) fn align(log: &mut CallLog) -> (Vec<Offset>, u64) {
             let ps = i128::from(ps) - i128::from(ahead) + i128::from(earlier_ps);
             u64::try_from(ps.max(0)).unwrap_or(u64::MAX)
         };
-        for record in &mut own.calls {
-            record.scheduled_ps = right(record.scheduled_ps);
-            record.started_ps = record.started_ps.map(right);
-            record.completed_ps = record.completed_ps.map(right);
-        }
-        for one in &mut own.computations {
-            (one.from_ps, one.to_ps) = (right(one.from_ps), right(one.to_ps));
-        }
+        map_times(own, right);
     }
     (corrected, earlier_ps)
+}
+
+/// Changes all times of a rank.
+pub(super) fn map_times(own: &mut RankLog, right: impl Fn(u64) -> u64) {
+    for record in &mut own.calls {
+        record.scheduled_ps = right(record.scheduled_ps);
+        record.started_ps = record.started_ps.map(&right);
+        record.completed_ps = record.completed_ps.map(&right);
+    }
+    if own.recording.computations.is_empty() && own.recording.steps.is_empty() {
+        // Writing to it would make room for it.
+        return;
+    }
+    for one in &mut own.recording.computations {
+        (one.from_ps, one.to_ps) = (right(one.from_ps), right(one.to_ps));
+    }
+    for step in &mut own.recording.steps {
+        (step.from_ps, step.to_ps) = (right(step.from_ps), right(step.to_ps));
+        step.on_device = step.on_device.map(|(from_ps, to_ps)| (right(from_ps), right(to_ps)));
+    }
 }
 
 /// The ends of collectives in which everybody needs everybody, by rank.

@@ -92,7 +92,7 @@ mod tests {
     fn ranks(files: &[(&str, &str)]) -> Result<Vec<Option<u32>>, TwoRuns> {
         let logs: Vec<(String, JobLog)> = files
             .iter()
-            .map(|(name, text)| ((*name).to_owned(), job_log::read(text.as_bytes())))
+            .map(|(name, text)| ((*name).to_owned(), job_log::read(name, text.as_bytes())))
             .collect();
         let files: Vec<NamedFile<'_>> = logs.iter().map(NamedFile::of_log).collect();
         let ranks = ranks_of(&files)?;

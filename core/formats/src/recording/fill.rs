@@ -39,33 +39,53 @@ impl Clock {
 /// Offsets that are tried around those that fit by number.
 const TRIED: i64 = 64;
 
-/// Fills values of `from` into the same calls of `into`; returns also which groups count their calls alike in both.
-pub(super) fn fill(into: &mut CallLog, from: &CallLog, clock: Clock) -> (Filled, CountedAlike) {
+/// The calls that are in both sources.
+#[derive(Debug, Default)]
+pub(super) struct InBoth {
+    /// The values that were filled in.
+    pub(super) filled: Filled,
+    /// The groups that count their calls alike in both.
+    pub(super) alike: CountedAlike,
+    /// Per rank, the first and the last of its calls in the other source that are in both, by their indexes.
+    pub(super) calls: BTreeMap<GlobalRank, (usize, usize)>,
+}
+
+/// Fills values of `from` into the same calls of `into`. `has_all` is true of a source that writes all calls as the
+/// program made them.
+pub(super) fn fill(into: &mut CallLog, from: &CallLog, clock: Clock, has_all: bool) -> InBoth {
     let of_calls = from.logs().map(|(_, log)| log.calls.len()).sum();
-    let mut filled = Filled { of_calls, ..Filled::default() };
-    let mut alike = CountedAlike::default();
+    let mut both = InBoth::default();
+    both.filled.of_calls = of_calls;
+    let filled = &mut both.filled;
+    let is_visible = |record: &CallRecord| has_all || is_visible(record);
     let mut shared = BTreeMap::new();
+    let (mut ended, mut timed) = (0, 0);
     let groups: Vec<(GroupId, Vec<GlobalRank>)> = members(into);
     let others: Vec<(GroupId, Vec<GlobalRank>)> = members(from);
-    let both = into.ranks.iter_mut().zip(&from.ranks);
-    for (own, other) in both.filter_map(|(own, other)| Some((own.as_mut()?, other.as_ref()?))) {
+    for (rank, own) in (0..).map(GlobalRank).zip(&mut into.ranks) {
+        let Some(own) = own else { continue };
+        ended += own.calls.iter().filter(|it| it.state == CallState::Completed).count();
+        let Some(Some(other)) = from.ranks.get(rank.index()) else { continue };
         let before = filled.calls;
-        let mut lists: BTreeMap<GroupId, Vec<&CallRecord>> = BTreeMap::new();
+        // Messages are numbered on their own.
+        let kind = |record: &CallRecord| (record.call.group, record.call.p2p);
+        let mut lists: BTreeMap<(GroupId, bool), Vec<&CallRecord>> = BTreeMap::new();
         for record in other.calls.iter().filter(|record| is_visible(record)) {
-            lists.entry(record.call.group).or_default().push(record);
+            lists.entry(kind(record)).or_default().push(record);
         }
-        let mut places: BTreeMap<GroupId, Vec<usize>> = BTreeMap::new();
+        let mut places: BTreeMap<(GroupId, bool), Vec<usize>> = BTreeMap::new();
         for (at, record) in own.calls.iter().enumerate().filter(|(_, record)| is_visible(record)) {
-            places.entry(record.call.group).or_default().push(at);
+            places.entry(kind(record)).or_default().push(at);
         }
-        for (group, places) in places {
+        let (mut first, mut last) = (u32::MAX, 0);
+        for ((group, p2p), places) in places {
             let Some((_, ranks)) = groups.iter().find(|(id, _)| *id == group) else { continue };
             let calls: Vec<&CallRecord> =
                 places.iter().filter_map(|at| own.calls.get(*at)).collect();
             // The same ranks may be one group here and two there: the one that fits best is meant.
             let same = others.iter().filter(|(_, other)| is_within(other, ranks));
             let fits = same.filter_map(|(id, _)| {
-                let list = lists.get(id)?;
+                let list = lists.get(&(*id, p2p))?;
                 let (offset, agree) = overlay(&calls, list)?;
                 Some((agree, *id, offset))
             });
@@ -74,21 +94,30 @@ pub(super) fn fill(into: &mut CallLog, from: &CallLog, clock: Clock) -> (Filled,
             else {
                 continue;
             };
-            let Some(list) = lists.remove(&id) else { continue };
+            let Some(list) = lists.remove(&(id, p2p)) else { continue };
             for (number, at) in places.iter().enumerate() {
                 let there = usize::try_from(number as i64 + offset).ok();
                 let there = there.and_then(|there| list.get(there));
                 let Some((record, there)) = own.calls.get_mut(*at).zip(there) else { continue };
                 if agree(record, there) {
                     filled.calls += 1;
-                    alike.note(record, there);
-                    complete(record, there, clock, &mut shared, &mut filled);
+                    both.alike.note(record, there);
+                    (first, last) = (first.min(there.work), last.max(there.work));
+                    let exact = from.device_times;
+                    timed +=
+                        usize::from(complete(record, there, (clock, exact), &mut shared, filled));
                 }
             }
         }
-        filled.ranks += usize::from(filled.calls > before);
+        if filled.calls > before {
+            filled.ranks += 1;
+            let at = |work: u32| other.calls.iter().position(|record| record.work == work);
+            both.calls.extend(at(first).zip(at(last)).map(|calls| (rank, calls)));
+        }
     }
-    (filled, alike)
+    // A device's clock has timed all that ended.
+    into.device_times |= from.device_times && timed == ended && timed > 0;
+    both
 }
 
 pub(super) fn members(log: &CallLog) -> Vec<(GroupId, Vec<GlobalRank>)> {
@@ -142,13 +171,15 @@ pub(super) fn overlay(calls: &[&CallRecord], list: &[&CallRecord]) -> Option<(i6
 /// before, which is kept so that no other takes its place.
 type Shared = BTreeMap<(usize, Option<ReduceOp>, Option<GroupRank>), [Arc<Called>; 2]>;
 
+/// Completes a call by what another source says of it; true if it has the times of that source now. `exact` are those
+/// of a device's clock, which are better than a recorder's own.
 fn complete(
     record: &mut CallRecord,
     there: &CallRecord,
-    clock: Clock,
+    (clock, exact): (Clock, bool),
     shared: &mut Shared,
     filled: &mut Filled,
-) {
+) -> bool {
     let (own, other) = (&record.call, &there.call);
     let reduce_op = own.reduce_op.or(other.reduce_op.filter(|_| own.op != "barrier"));
     let root = own.root.or(other.root);
@@ -162,15 +193,13 @@ fn complete(
         record.call = Arc::clone(called);
     }
     if clock == Clock::None {
-        return;
+        return false;
     }
     let here = |ps: u64| clock.here(ps);
     // A recorder that was not asked to time calls has them start when they are made.
     let untimed = record.started_ps.is_none_or(|started_ps| started_ps == record.scheduled_ps);
-    if let (true, Some(started_ps)) = (untimed, there.started_ps)
-        && there.state == CallState::Completed
-        && record.state == CallState::Completed
-    {
+    let both_ended = (there.state, record.state) == (CallState::Completed, CallState::Completed);
+    if let (true, Some(started_ps)) = ((untimed || exact) && both_ended, there.started_ps) {
         let started_ps = here(started_ps).max(record.scheduled_ps);
         record.started_ps = Some(started_ps);
         // A recorder's watchdog sees an end only when it looks.
@@ -178,5 +207,7 @@ fn complete(
             record.completed_ps = Some(here(ended_ps).min(seen_ps).max(started_ps));
         }
         filled.times += 1;
+        return true;
     }
+    false
 }

@@ -2,10 +2,11 @@
 
 use super::clocks;
 use super::file_ranks::{NamedFile, TwoRuns, ranks_of};
-use super::fill::{Clock, fill};
+use super::fill::{Clock, InBoth, fill};
 use super::judged_files::JudgedFiles;
 use super::missing_ranks::take_missing_ranks;
 use super::piece::Piece;
+use super::profiled::take_profiled;
 use super::stack_notes;
 use crate::file_names::{claim, folder_of, is_log, said_rank};
 use crate::job_calls::{JobCalls, Merged, Shows};
@@ -107,11 +108,11 @@ impl Sources {
                         kind: ProblemKind::Text,
                         why: says_nothing(&file_name, &log),
                     });
-                    self.quiet.push((problem, log));
+                    self.quiet.push((problem, *log));
                 }
                 // A dump that another process took is no log of this one.
                 Contribution::Log(log) if of_outside && log.is_empty() => {}
-                Contribution::Log(log) => self.logs.push((file_name.clone(), log)),
+                Contribution::Log(log) => self.logs.push((file_name.clone(), *log)),
             }
         }
     }
@@ -122,7 +123,7 @@ impl Sources {
         let is_no_log = |(problem, log): &(FileProblem, JobLog)| {
             let name = &problem.file_name;
             let claims = claim(name).is_some() && !is_log(name);
-            problem.kind != ProblemKind::Text || log.last_words.is_empty() || claims
+            problem.kind != ProblemKind::Text || log.last.text.is_empty() || claims
         };
         !self.holds_recordings() && self.quiet.iter().all(is_no_log)
     }
@@ -321,12 +322,23 @@ fn with_gaps_filled(
                 true => Clock::LaterBy(later_by(&calls.merged.header, &other.merged.header)),
                 false => Clock::None,
             };
-            let (mut filled, alike) = fill(&mut calls.merged.log, &other.merged.log, clock);
+            let has_all = source.has_whole_ranks();
+            let in_both = fill(&mut calls.merged.log, &other.merged.log, clock, has_all);
+            let InBoth { mut filled, alike, calls: shared } = in_both;
+            filled.computations =
+                take_profiled(&mut calls.merged, &other.merged.log, clock, &shared);
+            // The start may be an earlier one now.
+            let clock = match clock {
+                Clock::None => Clock::None,
+                Clock::LaterBy(_) => {
+                    Clock::LaterBy(later_by(&calls.merged.header, &other.merged.header))
+                }
+            };
             if (calls.shows, other.shows) == (Shows::LastCalls, Shows::CallOrder) {
                 filled.whole_ranks = alike.take_over(&mut calls.merged.log, &other.merged.log);
             }
             notes.push(source.filled_in(&filled));
-            if source.has_whole_ranks() {
+            if has_all {
                 let taken = take_missing_ranks(&mut calls.merged.log, &other.merged.log, clock);
                 notes.extend(taken_note(&taken, &other.merged.header));
             }
@@ -355,12 +367,12 @@ fn taken_note(ranks: &[GlobalRank], from: &TraceHeader) -> Option<String> {
 
 /// The remark about a text without information on the job.
 fn says_nothing(name: &str, log: &JobLog) -> String {
-    match log.last_words.is_empty() {
+    match log.last.text.is_empty() {
         true => format!("{name} is empty"),
         false => format!(
             "{name} holds no message that PyTorch or NCCL writes when a job hangs, times out or fails; its \
              last line is \"{}\". If the job hung, give its Flight Recorder dumps",
-            log.last_words
+            log.last.text
         ),
     }
 }

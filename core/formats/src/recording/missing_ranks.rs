@@ -10,7 +10,7 @@ use super::same_call::is_visible;
 use crate::rank_calls::take_times_of_others;
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, RankLog};
+use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, RankLog, RecordedComputation};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -62,7 +62,14 @@ fn renumbered(into: &CallLog, from: &CallLog, own: &RankLog, clock: Clock) -> Op
         known.insert(group, renumbering(into, from, group, &calls)?);
     }
     let mut shared: BTreeMap<usize, Arc<Called>> = BTreeMap::new();
-    let mut taken = RankLog { groups_assumed: own.groups_assumed, ..RankLog::default() };
+    let mut taken = RankLog::default();
+    taken.recording.groups_assumed = own.recording.groups_assumed;
+    let computations = own.recording.computations.iter().map(|one| RecordedComputation {
+        from_ps: clock.here(one.from_ps),
+        to_ps: clock.here(one.to_ps),
+        name: Arc::clone(&one.name),
+    });
+    taken.recording.computations.extend(computations);
     for record in &own.calls {
         let of = known.get(&record.call.group).copied();
         // A group in which only messages are sent has no numbers to be laid over each other.

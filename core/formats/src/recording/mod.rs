@@ -2,7 +2,7 @@
 //!
 //! [`Piece::read`] reads a file with the table of readers, [`Sources`] gathers the pieces of a job, and
 //! [`Sources::join`] joins their contributions by kind: what one source of calls lacks another fills in
-//! (`fill.rs`), also whole ranks (`taken_over.rs` of a job that hung, `missing_ranks.rs` of one that
+//! (`fill.rs`, and `profiled.rs` the kernels), also whole ranks (`taken_over.rs` of a job that hung, `missing_ranks.rs` of one that
 //! did not), the ranks' clocks are aligned by the collectives that they made together (`clocks.rs`),
 //! and the notes say what came from where. No format is known here by its name, and nobody asks what is
 //! wrong with the job: that is `lockstep-diagnosis`.
@@ -15,6 +15,7 @@ mod judged_files;
 mod missing_ranks;
 mod names;
 mod piece;
+mod profiled;
 mod same_call;
 mod stack_notes;
 mod taken_over;

@@ -50,6 +50,16 @@ impl Piece {
         Piece { file_name, contributions: Vec::new(), problem: Some(problem) }
     }
 
+    /// Moves the calls of a file that another thread has read into memory of this one.
+    pub fn move_here(&mut self) {
+        for contribution in &mut self.contributions {
+            if let Contribution::Calls(calls) = contribution {
+                let source = calls.source;
+                source.move_here(calls);
+            }
+        }
+    }
+
     /// The calls of a file as bytes, to be sent to another worker. `None` if the file holds something else,
     /// or calls of a source without such a form.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {

@@ -60,7 +60,7 @@ impl CountedAlike {
             let completed_ps = row.and_then(|row| row.completed_ps).map(|ps| ps.max(now_ps));
             let same = row.map(|row| row.call).filter(|call| agree(call, record));
             let op = same.map_or(&record.call.op, |call| &call.call.op).clone();
-            taken.enqueued.insert(group, seq);
+            taken.recording.enqueued.insert(group, seq);
             taken.calls.push(CallRecord {
                 state: completed_ps.map_or(CallState::Scheduled, |_| CallState::Completed),
                 scheduled_ps: now_ps,

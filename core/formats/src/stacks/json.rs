@@ -126,6 +126,7 @@ fn thread(trace: Trace) -> ThreadStack {
         holds_gil: Some(trace.owns_gil),
         idle: Some(!trace.active),
         frames: trace.frames.into_iter().take(MAX_FRAMES).map(frame).collect(),
+        lines: Vec::new(),
         cut,
     }
 }

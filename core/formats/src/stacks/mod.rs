@@ -63,6 +63,8 @@ pub struct ThreadStack {
     pub idle: Option<bool>,
     /// The frames, innermost first. Frames of C have a line of 0 if none is known.
     pub frames: Vec<Frame>,
+    /// The lines of the file that hold the frames, in their order; empty where frames have no lines of their own.
+    pub lines: Vec<u64>,
     /// True if outer frames are left out.
     pub cut: bool,
 }
@@ -112,6 +114,11 @@ impl ThreadStack {
         let inner = self.frames.get(..self.user_frame_at()?)?;
         let is_c10d = |it: &&Frame| it.file.ends_with("torch/distributed/distributed_c10d.py");
         inner.iter().rfind(is_c10d).map(|frame| frame.function.as_str())
+    }
+
+    /// The line of the file that holds [`ThreadStack::user_frame`].
+    pub fn user_frame_line(&self) -> Option<u64> {
+        self.lines.get(self.user_frame_at()?).copied()
     }
 
     fn user_frame_at(&self) -> Option<usize> {

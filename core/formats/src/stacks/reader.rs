@@ -42,7 +42,13 @@ pub fn read(file_name: &str, bytes: &[u8]) -> Result<Vec<ProcessStacks>, StacksE
     match json::is_one(bytes) {
         true => json::read(file_name, bytes),
         false => match debug_server::stacks(bytes) {
-            Some(text) => Ok(scan::read(file_name, text.as_bytes())),
+            Some(text) => {
+                // The lines are those of the text inside the page.
+                let mut stacks = scan::read(file_name, text.as_bytes());
+                let threads = stacks.iter_mut().flat_map(|process| &mut process.threads);
+                threads.for_each(|thread| thread.lines.clear());
+                Ok(stacks)
+            }
             None => Ok(scan::read(file_name, bytes)),
         },
     }

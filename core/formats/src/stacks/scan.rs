@@ -75,14 +75,14 @@ impl Scan<'_> {
             return;
         }
         let mut writing = self.writers.remove(&writer).unwrap_or_default();
-        if !self.frame(&writing, text) {
+        if !self.frame(number, &writing, text) {
             self.other(number, writer, &mut writing, text);
         }
         self.writers.insert(writer, writing);
     }
 
     /// Takes a line of the thread that is being read; false if it is none.
-    fn frame(&mut self, writing: &WriterState, text: &str) -> bool {
+    fn frame(&mut self, number: u64, writing: &WriterState, text: &str) -> bool {
         let (Some((form, at)), Some(open)) = (writing.thread, writing.open) else { return false };
         let Some((_, process)) = self.found.get_mut(open) else { return false };
         let Some(text) = text.get(at..) else { return false };
@@ -108,7 +108,10 @@ impl Scan<'_> {
             if let Some(frame) = frame {
                 self.frames += 1;
                 match thread.frames.len() < MAX_FRAMES && self.frames <= MAX_FILE_FRAMES {
-                    true => thread.frames.push(frame),
+                    true => {
+                        thread.frames.push(frame);
+                        thread.lines.push(number);
+                    }
                     false => thread.cut = true,
                 }
             }

@@ -10,6 +10,7 @@ mod reader;
 pub(crate) use reader::TorchFrTraceReader;
 
 use crate::job_log::{JobLog, Said, Statement};
+use crate::place::Place;
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
 
 /// The beginning of a block whose collective not all ranks joined.
@@ -32,7 +33,7 @@ struct Block {
 }
 
 /// The statements of the analyser about ranks; empty if the text is not its output.
-pub fn read(text: &[u8]) -> JobLog {
+pub fn read(file: &str, text: &[u8]) -> JobLog {
     let mut log = JobLog::default();
     let mut block: Option<Block> = None;
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
@@ -48,7 +49,7 @@ pub fn read(text: &[u8]) -> JobLog {
                 for rank in listed(ranks) {
                     let said =
                         Said::NotJoined { group: group.to_owned(), seq: None, op: op.clone() };
-                    log.statements.push(Statement { rank, said, line: number });
+                    log.statements.push(Statement { rank, said, place: Place::new(file, number) });
                 }
             }
             continue;
@@ -64,14 +65,14 @@ pub fn read(text: &[u8]) -> JobLog {
             for rank in listed(&ranks) {
                 let Block { seq, group, op, .. } = &*open;
                 let said = Said::NotJoined { group: group.clone(), seq: *seq, op: op.clone() };
-                log.statements.push(Statement { rank, said, line: open.line });
+                log.statements.push(Statement { rank, said, place: Place::new(file, open.line) });
             }
         } else if let Some(errors) = value("error msg: ") {
             for (rank, what) in culprits(&errors) {
                 let Block { seq, group, op, .. } = &*open;
                 let seq = seq.unwrap_or(0);
                 let said = Said::Differs { group: group.clone(), seq, op: op.clone(), what };
-                log.statements.push(Statement { rank, said, line: open.line });
+                log.statements.push(Statement { rank, said, place: Place::new(file, open.line) });
             }
         } else if let Some(size) = value("world size: ").and_then(|size| size.parse::<u32>().ok())
             && size <= MAX_WORLD_SIZE

@@ -19,8 +19,8 @@ impl Reader for TorchFrTraceReader {
     }
 
     fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem> {
-        let log = Some(read(file.bytes)).filter(|log| !log.is_empty());
-        Ok(log.map(Contribution::Log).into_iter().collect())
+        let log = Some(read(file.name, file.bytes)).filter(|log| !log.is_empty());
+        Ok(log.map(|log| Contribution::Log(Box::new(log))).into_iter().collect())
     }
 
     fn reads_lines(&self) -> bool {

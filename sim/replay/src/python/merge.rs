@@ -60,7 +60,7 @@ pub(super) fn merged(ranks: Vec<(GlobalRank, Vec<Statement>)>) -> Result<Vec<Lin
     }
     let mut alike: Vec<Alike> =
         alike.into_iter().map(|(keys, ranks)| Alike { ranks, keys }).collect();
-    // What most ranks do is the text that the others differ from.
+    // The text shows the operations of most ranks; the others differ from it.
     alike.sort_by_key(|one| {
         (std::cmp::Reverse((one.ranks.len(), one.keys.len())), one.ranks.first().map(|it| it.0))
     });

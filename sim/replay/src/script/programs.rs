@@ -206,7 +206,7 @@ struct Batch {
 impl Writer<'_> {
     fn program(&mut self, rank: GlobalRank, events: &[ScriptEvent]) -> Program {
         let mut ops: Vec<Op> = Vec::new();
-        // Which operation made the call of an id.
+        // The operation that made the call, by the call's id.
         let mut made: BTreeMap<u64, u32> = BTreeMap::new();
         let mut batch: Option<Batch> = None;
         // Calls that may take no longer than this.

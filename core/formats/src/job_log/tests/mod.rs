@@ -1,5 +1,9 @@
 use super::*;
 
+fn read(text: &[u8]) -> JobLog {
+    super::read("job.log", text)
+}
+
 pub(super) fn said(text: &str) -> Vec<(u32, Said)> {
     read(text.as_bytes()).statements.into_iter().map(|it| (it.rank.0, it.said)).collect()
 }
@@ -272,7 +276,8 @@ fn tracebacks_are_told_with_the_line_of_the_job() {
     // The name of the file gives the rank.
     let alone = read(TRACEBACK.as_bytes());
     assert_eq!((alone.statements.len(), alone.unnamed.as_slice()), (0, &[(bad_batch(), 7)][..]));
-    assert_eq!(alone.last_words, "ValueError: bad batch");
+    assert_eq!(alone.last.text, "ValueError: bad batch");
+    assert_eq!(alone.last.place, Some(Place::new("job.log", 7)));
     // An exception that a process went on from did not end it.
     let handled = TRACEBACK.to_owned() + &"step\n".repeat(60);
     assert!(read(handled.as_bytes()).is_empty());
@@ -471,7 +476,8 @@ fn world_sizes_and_writers_are_heard() {
     let log = read(b"[rank0]: epoch 1\n[rank2]: epoch 1\rloss 2\r\nworld_size=4\n\n");
     assert_eq!(log.world_size, Some(4));
     assert_eq!(log.wrote.len(), 2);
-    assert_eq!(log.last_words, "world_size=4");
+    assert_eq!(log.last.text, "world_size=4");
+    assert_eq!(log.last.place, Some(Place::new("job.log", 3)));
     assert!(log.is_empty());
 }
 

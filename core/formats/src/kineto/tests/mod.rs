@@ -5,7 +5,7 @@ use crate::flight_recorder::public_name;
 use crate::job_calls::Merged;
 use crate::recording::{Piece, RecordedJob, Sources};
 use lockstep_core::trace::{
-    CallLog, CallRecord, RecordedComputation, TensorShape, Trace, rank_ops,
+    CallLog, CallRecord, RecordedComputation, RecordedStep, TensorShape, Trace, rank_ops,
 };
 use std::io::BufReader;
 use std::path::Path;
@@ -98,7 +98,7 @@ fn computations_come_back_and_a_stream_reads_as_the_whole_file() {
     let merged = Merged { header: read.header.clone(), log: read.log.clone(), end_ps: read.end_ps };
     let again = CallLog::of(&merged.trace());
     let computed = |log: &CallLog| -> Vec<Vec<RecordedComputation>> {
-        log.logs().map(|(_, own)| own.computations.clone()).collect()
+        log.logs().map(|(_, own)| own.recording.computations.clone()).collect()
     };
     assert_eq!(computed(&again), computed(&read.log));
     let mut compared = 0;
@@ -108,7 +108,7 @@ fn computations_come_back_and_a_stream_reads_as_the_whole_file() {
             .map(|one| (one.name.to_owned(), (one.span.to_ps.unwrap() - one.span.from_ps) / 1000))
             .collect();
         let own = read.log.ranks[rank.index()].as_ref().unwrap();
-        let took = own.computations.iter();
+        let took = own.recording.computations.iter();
         let took: Vec<(String, u64)> =
             took.map(|one| (one.name.to_string(), (one.to_ps - one.from_ps) / 1000)).collect();
         // Both ends are written in whole nanoseconds.
@@ -232,12 +232,12 @@ fn gloo_calls_are_of_the_group_whose_members_all_made_them() {
         .map(|calls| calls.into_iter().filter(|(_, group, _)| group == "undefined").count());
     assert_eq!(of_pair.collect::<Vec<_>>(), [8, 8, 0]);
     let calls = job.calls.as_ref().unwrap();
-    assert!(calls.merged.log.logs().all(|(_, own)| own.groups_assumed));
+    assert!(calls.merged.log.logs().all(|(_, own)| own.recording.groups_assumed));
     assert!(calls.notes.iter().any(|note| note.contains("equally often")), "{:?}", calls.notes);
     // An export names the groups: nothing is assumed of it.
     let again = joined(&exported(&job));
     assert_eq!(grouped(&again), grouped(&job));
-    assert!(again.calls.unwrap().merged.log.logs().all(|(_, own)| !own.groups_assumed));
+    assert!(again.calls.unwrap().merged.log.logs().all(|(_, own)| !own.recording.groups_assumed));
 }
 
 #[test]
@@ -284,4 +284,32 @@ fn two_profiles_of_one_rank_are_a_problem() {
     let job = joined(&files);
     let said = job.problems.iter().any(|why| why.contains("are both profiles of rank 1"));
     assert!(said, "{:?}", job.problems);
+}
+
+/// `prof.step()` marks steps on the process; on CUDA each stream with kernels of a step has a mark of it as well.
+#[test]
+fn marked_steps_are_read() {
+    let text = r#"{"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2},
+        "baseTimeNanoseconds": 1000000000, "traceEvents": [
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#6", "ts": 200, "dur": 90},
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#5", "ts": 100, "dur": 100},
+        {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#5", "ts": 130, "dur": 20},
+        {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#5", "ts": 120, "dur": 110},
+        {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#7", "ts": 330, "dur": 20},
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#last", "ts": 1, "dur": 1},
+        {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "ts": 110, "dur": 5, "args": {
+            "External id": 1, "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 8,
+            "Out msg nelems": 8, "Group size": 2, "Process Group Name": "0"}}]}"#;
+    let calls = calls_of(vec![Profile::read("rank-0.json", text.as_bytes()).unwrap()]).unwrap();
+    let own = calls.log.ranks[0].as_ref().unwrap();
+    let us = |us: u64| us * 1_000_000;
+    // Times count from the begin of the first step, which is in front of the first call.
+    let step = |number, from_us, to_us, on_device: Option<(u64, u64)>| RecordedStep {
+        number,
+        from_ps: us(from_us),
+        to_ps: us(to_us),
+        on_device: on_device.map(|(from_us, to_us)| (us(from_us), us(to_us))),
+    };
+    assert_eq!(own.recording.steps, [step(5, 0, 100, Some((20, 130))), step(6, 100, 190, None)]);
+    assert_eq!(own.calls[0].scheduled_ps, us(10));
 }

@@ -132,6 +132,18 @@ fn prefixes_tell_the_ranks_apart() {
             ("train_step (hang.py:16)".to_owned(), "load_batch (hang.py:10)".to_owned());
         // faulthandler leaves a line empty between threads, at the same place of both.
         assert!(at.contains(&(0, zero)) && at.contains(&(2, two)), "{at:?}");
+        // Each frame knows its line of the text, between those of the other rank.
+        let written: Vec<&str> = text.lines().collect();
+        for thread in found.iter().flat_map(|process| &process.threads) {
+            assert_eq!(thread.lines.len(), thread.frames.len());
+            for (line, frame) in thread.lines.iter().zip(&thread.frames) {
+                let line = written[*line as usize - 1];
+                assert!(
+                    line.contains(&format!("line {} in {}", frame.line, frame.function)),
+                    "{line}"
+                );
+            }
+        }
     }
 }
 

@@ -9,8 +9,12 @@ fn missing_ranks_and_errors_are_statements_of_ranks() {
         collective: nccl:broadcast\nworld size: 9\n\
         error msg: Culprit rank 1; Error type: SIZE_OR_SYNTAX_MISMATCH, Detailed Description: x, \
         Culprit rank 2; Error type: COLLECTIVE_DTYPE_MISMATCH\n";
-    let log = read(text.as_bytes());
-    let said = |rank: u32, line: u64, said: Said| Statement { rank: GlobalRank(rank), said, line };
+    let log = read("out.txt", text.as_bytes());
+    let said = |rank: u32, line: u64, said: Said| Statement {
+        rank: GlobalRank(rank),
+        said,
+        place: Place::new("out.txt", line),
+    };
     let missing =
         || Said::NotJoined { group: "0:default_pg".into(), seq: Some(31), op: "all_reduce".into() };
     let differs = |what: &str| Said::Differs {
@@ -33,9 +37,11 @@ fn missing_ranks_and_errors_are_statements_of_ranks() {
         collective: nccl:all_reduce\nmissing ranks: {1}\n";
     let missing =
         |seq| Said::NotJoined { group: "0:default_pg".into(), seq, op: "all_reduce".into() };
-    assert_eq!(read(older.as_bytes()).statements, [said(1, 1, missing(Some(5)))]);
+    assert_eq!(read("out.txt", older.as_bytes()).statements, [said(1, 1, missing(Some(5)))]);
     let oldest = "Not all ranks joining collective for group 0:default_pg collective nccl:all_reduce \
         Missing ranks are {1} [[3, 4]]\n";
-    assert_eq!(read(oldest.as_bytes()).statements, [said(1, 1, missing(None))]);
-    assert!(read(b"Collective sequence number: 7 is fine\nmissing ranks: {1}\n").is_empty());
+    assert_eq!(read("out.txt", oldest.as_bytes()).statements, [said(1, 1, missing(None))]);
+    assert!(
+        read("out.txt", b"Collective sequence number: 7 is fine\nmissing ranks: {1}\n").is_empty()
+    );
 }
