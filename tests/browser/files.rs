@@ -204,6 +204,30 @@ async fn logs_and_profiles_open_like_dumps() -> Result<()> {
     page.close().await
 }
 
+/// Evidence from a log names its file and line; a click shows that line with those around it, as the file has it.
+#[tokio::test]
+async fn evidence_of_a_log_opens_its_line() -> Result<()> {
+    let name = "two-ranks-at-different-numbers.log";
+    let log = data("job-log-reports").join(name);
+    let text = std::fs::read_to_string(&log)?;
+    let page = Page::open("#/recording").await?;
+    page.choose("pick-files", &[log]).await?;
+    page.until("findings", "data-verdict", "findings").await?;
+    let told = page.text("go-log").await?;
+    let line = told.split(&format!("{name}:")).nth(1).context("the evidence names no line")?;
+    let line: usize = line.trim().parse()?;
+    page.click("go-log").await?;
+    page.until("dropped-source", "data-test", "dropped-source").await?;
+    let here = "return document.querySelector('[data-test=dropped-source] li.here code').innerText";
+    let shown = page.browser.run(here).await?;
+    let wanted = text.lines().nth(line - 1).context("no such line")?;
+    ensure!(shown.as_str().is_some_and(|shown| wanted.starts_with(shown.trim())), "{shown}");
+    page.click("go-log").await?;
+    let gone = "return !document.querySelector('[data-test=dropped-source]')";
+    page.browser.until("the line closed", gone).await?;
+    page.close().await
+}
+
 /// Files of so many bytes together that other workers read some of them; what follows a pickle's end
 /// is not looked at. A log is among them, which those leave to the first worker.
 #[tokio::test]

@@ -94,7 +94,7 @@ pub(crate) fn app(workers: &Workers) -> Html {
             (view, None) => format!("{} · Lockstep", view.title()),
         });
     });
-    // Where each view was left: its link leads back there. Recording keeps what it shows itself.
+    // The last address of each view: its link leads back there. Recording keeps its own.
     let left = use_mut_ref(BTreeMap::<&str, Route>::new);
     if view != View::Recording && nav.route.unknown_view().is_none() {
         left.borrow_mut().insert(view.word(), nav.route.clone());

@@ -89,7 +89,7 @@ fn hand_early(on_their_way: &OnTheirWay<File>, come: &UseReducerDispatcher<Come>
     }
 }
 
-/// Whether an address is of a view, and of nothing that the view would open by itself.
+/// True if an address is of a view, and of nothing that the view would open by itself.
 fn leads_into(address: &str, view: &Route) -> bool {
     let asked = Route::parse(address);
     asked.path == view.path && asked.get(SAMPLE).is_none()

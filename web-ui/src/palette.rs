@@ -143,6 +143,12 @@ pub(crate) fn is_edge(row: &[u8], column: usize) -> bool {
     column < EDGE || before.iter().any(other) || behind.len() < EDGE || behind.iter().any(other)
 }
 
+/// The column behind the last call of a row that never ended, if its end is in sight.
+pub(crate) fn cut_at(row: &[u8]) -> Option<usize> {
+    let last = row.iter().rposition(|class| class & STUCK != 0)?;
+    (last + 1 < row.len()).then_some(last + 1)
+}
+
 /// The colour of the timeline's bytes (`worker/raster.rs` makes them): the pixel at `column`, which may be the
 /// edge of a call that never ended.
 pub(crate) fn timeline_rgb(class: u8, (column, y): (u32, u32), edge: bool, dark: bool) -> [u8; 4] {
@@ -288,6 +294,13 @@ mod tests {
         let middle: Vec<usize> = (0..20).filter(|at| is_edge(&[9 | STUCK; 20], *at)).collect();
         assert_eq!(middle, [0, 1, 2, 3, 16, 17, 18, 19]);
         assert!(!is_edge(&[9; 20], 0));
+    }
+
+    #[test]
+    fn an_end_that_is_cut_is_found_where_it_is_in_sight() {
+        assert_eq!(cut_at(&[9, 9 | STUCK, 9 | STUCK, 0, 0]), Some(3));
+        assert_eq!(cut_at(&[0, 9 | STUCK, 9 | STUCK]), None);
+        assert_eq!(cut_at(&[9, 0]), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) struct Playback {
     /// Index into [`SPEEDS`].
     pub(crate) speed: usize,
     pub(crate) last: usize,
-    /// Which moments these are: a number that changes with what is played.
+    /// A number that changes with the trace that is played.
     pub(crate) of: Option<u64>,
     /// A single step forward that is being shown.
     gliding: bool,

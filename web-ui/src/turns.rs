@@ -32,7 +32,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether what belongs to it may still be shown.
+    /// True if what belongs to it may still be shown.
     pub(crate) fn counts(&self) -> bool {
         self.of.0.get() == self.number
     }

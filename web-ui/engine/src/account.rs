@@ -102,7 +102,7 @@ fn shown(steps: u32) -> Vec<u32> {
     }
 }
 
-/// Whether a message goes through the network between nodes. A switch is part of that network unless
+/// True if a message goes through the network between nodes. A switch is part of that network unless
 /// it is inside a node, as NVLink's is.
 fn is_across(schedule: &Schedule, topology: Topology, from: GroupRank, to: GroupRank) -> bool {
     let node = |rank: GroupRank| rank.0.checked_div(topology.ranks_per_node());

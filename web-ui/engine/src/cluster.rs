@@ -1,15 +1,18 @@
 //! Clusters: what NCCL picks on one, and how long it takes.
 
 use super::machine::{catalog, job};
+use super::measured::{MeasuredText, fetched, measured};
 use lockstep_clusters::choice::{alternatives, choose};
 use lockstep_clusters::compare::Site;
 use lockstep_clusters::job::picoseconds;
 use lockstep_clusters::{Calibration, Collective, Settings, Understood};
 use lockstep_core::rank::GlobalRank;
 use lockstep_web_protocol::{
-    AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, Response, Weighed,
+    AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, MeasuredPoints,
+    Response, Weighed,
 };
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 /// Sizes of the charts, as powers of two: 8 bytes to 16 GiB.
 const SIZES: std::ops::RangeInclusive<u32> = 3..=34;
@@ -17,9 +20,19 @@ const SIZES: std::ops::RangeInclusive<u32> = 3..=34;
 /// Picoseconds of a second.
 const PS_PER_SECOND: f64 = 1e12;
 
-/// The answer to a question about a cluster.
-pub(super) fn cluster(question: &ClusterQuestion) -> Result<Response, String> {
-    account(question).map(|account| Response::Clustered(Box::new(account)))
+/// The answer to a question about a cluster, beside what was measured there, and the text of its measured tables. `known`
+/// is the text of the cluster that was asked about before.
+pub(super) async fn cluster(
+    question: &ClusterQuestion,
+    known: Option<MeasuredText>,
+) -> Result<(Response, MeasuredText), String> {
+    let mut account = account(question)?;
+    let text = match known.filter(|(name, _)| *name == account.name) {
+        Some(known) => known,
+        None => (account.name.clone(), fetched(&account.name).await.into()),
+    };
+    account.measured = measured(&text.1, question, &account);
+    Ok((Response::Clustered(Box::new(account)), text))
 }
 
 fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
@@ -28,13 +41,21 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
     let (cluster, taken_for) = found.map_err(|error| error.to_string())?;
     let collective: Collective = question.collective.parse().map_err(|error| format!("{error}"))?;
     let per_node = question.per_node.unwrap_or(cluster.gpus_per_node);
-    let (placement, nodes) = match question.ranks {
+    let fault = question.fault.as_str();
+    let ranks = match question.ranks {
+        // Faults are of a job's ranks.
+        AskedRanks::Nodes(nodes) if !fault.is_empty() => {
+            AskedRanks::InAll(nodes.saturating_mul(per_node))
+        }
+        ranks => ranks,
+    };
+    let (placement, nodes) = match ranks {
         AskedRanks::Nodes(nodes) => {
             let placed = catalog.place(&cluster, nodes.into(), per_node);
             (placed.map_err(|error| error.to_string())?, nodes)
         }
         AskedRanks::InAll(world_size) => {
-            let job = job(&cluster.name, world_size, per_node)?;
+            let job = job(&cluster.name, world_size, per_node, fault)?;
             let members: Vec<GlobalRank> = (0..world_size).map(GlobalRank).collect();
             (job.placement(&members).map_err(|error| error.to_string())?, job.nodes)
         }
@@ -46,7 +67,9 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
         collective,
         understood: Understood { taken_for, ..Understood::default() },
     };
-    let points = SIZES.map(|shift| point(&site, 1 << shift));
+    let points: Vec<ClusterPoint> =
+        SIZES.map(|shift| point(&site, 1 << shift)).collect::<Result<_, _>>()?;
+    let bands = bands(&site)?;
     Ok(ClusterAccount {
         name: site.cluster.name.clone(),
         title: site.cluster.title.clone(),
@@ -57,8 +80,13 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
         taken_for: site.understood.taken_for.clone(),
         sources: catalog.sources(&site.cluster),
         extrapolated: site.extrapolated(),
-        points: points.collect::<Result<_, _>>()?,
-        bands: bands(&site)?,
+        not_backed: not_backed(&points),
+        measured: MeasuredPoints::default(),
+        csv: csv(&site, nodes, &points),
+        beyond: beyond(&points),
+        points,
+        switches: switches(&bands),
+        bands,
         at: point(&site, question.bytes)?,
         weighed: weighed(&site, question.bytes),
     })
@@ -76,7 +104,7 @@ fn bands(site: &Site) -> Result<Vec<ChoiceBand>, String> {
     };
     let sizes: Vec<u64> = SIZES.map(|shift| 1u64 << shift).collect();
     let (Some(&least), Some(&most)) = (sizes.first(), sizes.last()) else { return Ok(Vec::new()) };
-    // Where a choice begins, and which.
+    // The size from which a choice holds, and the choice.
     let mut begins = vec![(least, picked(least)?)];
     for pair in sizes.windows(2) {
         changes((pair[0], picked(pair[0])?), (pair[1], picked(pair[1])?), &picked, &mut begins)?;
@@ -130,8 +158,101 @@ fn point(site: &Site, bytes: u64) -> Result<ClusterPoint, String> {
         algorithm: it.algorithm.name().to_owned(),
         protocol: it.protocol.name().to_owned(),
         channels: it.channels,
+        extrapolated: site.extrapolated_at(bytes),
         others: others.into_iter().map(|(name, ps)| (name.to_owned(), ps)).collect(),
     })
+}
+
+/// The sentence on the sizes that no measured table backs.
+fn not_backed(points: &[ClusterPoint]) -> Option<String> {
+    let backed = || points.iter().filter(|point| !point.extrapolated).map(|point| point.bytes);
+    let (Some(least), Some(most)) = (backed().min(), backed().max()) else {
+        return Some(
+            "Extrapolated: no measured table of such a machine backs these times.".to_owned(),
+        );
+    };
+    let some = points.iter().any(|point| point.extrapolated);
+    some.then(|| {
+        format!(
+            "Measured tables back the times from {} to {}; what is dashed is extrapolated.",
+            size_text(least),
+            size_text(most)
+        )
+    })
+}
+
+/// The stretches of sizes that no measured table backs.
+fn beyond(points: &[ClusterPoint]) -> Vec<(u64, u64)> {
+    let parts = points.chunk_by(|a, b| a.extrapolated == b.extrapolated);
+    let ends = |part: &[ClusterPoint]| {
+        let (first, last) = part.first().zip(part.last())?;
+        first.extrapolated.then_some((first.bytes, last.bytes))
+    };
+    parts.filter_map(ends).collect()
+}
+
+/// NCCL's choices by size, in a sentence.
+fn switches(bands: &[ChoiceBand]) -> String {
+    let last = bands.len().saturating_sub(1);
+    if bands.iter().any(|band| band.algorithm == "P2P") {
+        return "It is made of sends and receives: NCCL has no choice.".to_owned();
+    }
+    let words = bands.iter().enumerate().map(|(at, band)| {
+        let picked = format!("{} with {}", band.algorithm, band.protocol);
+        match at {
+            0 if last == 0 => format!("{picked} at every size"),
+            0 => picked,
+            _ => format!("{picked} from {}", exact(band.from)),
+        }
+    });
+    format!("NCCL picks {}.", words.collect::<Vec<_>>().join(", then "))
+}
+
+/// A size as it is told, and its bytes where that rounds.
+fn exact(bytes: u64) -> String {
+    let told = size_text(bytes);
+    match bytes.is_power_of_two() || bytes < 1024 {
+        true => told,
+        false => format!("{told} ({bytes} B)"),
+    }
+}
+
+/// `64 KiB`, `2.4 MiB`.
+fn size_text(bytes: u64) -> String {
+    let (unit, of) = match bytes {
+        0..1024 => return format!("{bytes} B"),
+        1024..1_048_576 => ("KiB", 1u64 << 10),
+        1_048_576..1_073_741_824 => ("MiB", 1 << 20),
+        _ => ("GiB", 1 << 30),
+    };
+    format!("{:.1} {unit}", bytes as f64 / of as f64).replace(".0 KiB", " KiB")
+}
+
+/// Every size as a line, below what it is of.
+fn csv(site: &Site, nodes: u32, points: &[ClusterPoint]) -> String {
+    let mut text = format!(
+        "# collective: {}\n# gpus: {}\n# nodes: {nodes}\n# kind: {}\n# predicted{}\n\
+         bytes,time_us,algbw_GBps,busbw_GBps,algorithm,protocol,channels,extrapolated\n",
+        site.collective.name(),
+        site.placement.ranks,
+        site.cluster.name,
+        if site.extrapolated() { ", extrapolated" } else { "" }
+    );
+    for point in points {
+        let _ = writeln!(
+            text,
+            "{},{},{},{},{},{},{},{}",
+            point.bytes,
+            point.ps as f64 / 1e6,
+            point.algorithm_rate as f64 / 1e9,
+            point.bus_rate as f64 / 1e9,
+            point.algorithm,
+            point.protocol,
+            point.channels,
+            if point.extrapolated { "yes" } else { "no" }
+        );
+    }
+    text
 }
 
 /// The choices that NCCL's tuner weighs, the cheapest first.
@@ -157,7 +278,32 @@ mod tests {
     fn question(cluster: &str, nodes: u32) -> ClusterQuestion {
         let (cluster, collective) = (cluster.to_owned(), "all_reduce".to_owned());
         let ranks = AskedRanks::Nodes(nodes);
-        ClusterQuestion { cluster, collective, ranks, per_node: None, bytes: 1 << 21 }
+        ClusterQuestion {
+            cluster,
+            collective,
+            ranks,
+            per_node: None,
+            fault: String::new(),
+            bytes: 1 << 21,
+        }
+    }
+
+    /// The table that is saved is one that `lockstep time --table` reads, and it says what is extrapolated, as the
+    /// curves do.
+    #[test]
+    fn a_saved_table_is_read_again() {
+        let account = account(&question("4090x8-pcie", 1)).unwrap();
+        let table = lockstep_clusters::Table::parse(&account.csv).unwrap();
+        assert_eq!((table.gpus, table.nodes, table.kind.as_str()), (8, 1, "4090x8-pcie"));
+        let points = account.points.iter().map(|point| (point.bytes, point.ps as f64 / 1e6));
+        assert_eq!(table.points, points.collect::<Vec<_>>());
+        let marked = account.csv.lines().filter(|line| line.ends_with(",yes")).count();
+        let beyond = account.points.iter().filter(|point| point.extrapolated).count();
+        assert!(beyond > 0 && beyond < account.points.len(), "{beyond}");
+        assert_eq!(marked, beyond);
+        assert!(account.not_backed.unwrap().contains("dashed"));
+        let nowhere = super::account(&question("h100x8", 1000)).unwrap();
+        assert!(nowhere.extrapolated && nowhere.points.iter().all(|point| point.extrapolated));
     }
 
     /// NCCL's log on 8 H200 said: Ring with LL up to 1 MiB, NVLS with Simple from 2 MiB up.
@@ -205,6 +351,19 @@ mod tests {
         assert_eq!((in_all(12).ranks, in_all(12).nodes, in_all(12).per_node), (12, 2, 8));
     }
 
+    /// A fault slows the sizes that its links carry, and is refused where the job has no such place.
+    #[test]
+    fn a_fault_of_the_fabric_slows_the_call() {
+        let with = |fault: &str| {
+            account(&ClusterQuestion { fault: fault.to_owned(), ..question("h100x8", 2) })
+        };
+        let (healthy, congested) = (with("").unwrap(), with("spine:rate=0.25").unwrap());
+        let last = |account: &ClusterAccount| account.points.last().unwrap().ps;
+        assert!(last(&congested) > 2 * last(&healthy));
+        assert_eq!(congested.ranks, healthy.ranks);
+        assert!(with("gpu:rank=99,rate=0.5").unwrap_err().contains("16 ranks"));
+    }
+
     /// Each band begins at the very byte at which NCCL's choice changes, and they leave no gap.
     #[test]
     fn bands_begin_where_the_choice_changes() {
@@ -223,5 +382,26 @@ mod tests {
                 assert_eq!(picked(pair[1].from), of(&pair[1]), "{cluster}: {pair:?}");
             }
         }
+    }
+
+    fn band(from: u64, to: u64, algorithm: &str, protocol: &str) -> ChoiceBand {
+        ChoiceBand { from, to, algorithm: algorithm.into(), protocol: protocol.into() }
+    }
+
+    #[test]
+    fn switching_points_are_told() {
+        let bands = [
+            band(8, 1_500_000, "Ring", "LL"),
+            band(1_500_001, (2 << 20) - 1, "Ring", "Simple"),
+            band(2 << 20, 1 << 34, "NVLS", "Simple"),
+        ];
+        assert_eq!(
+            switches(&bands),
+            "NCCL picks Ring with LL, then Ring with Simple from 1.4 MiB (1500001 B), then NVLS with \
+             Simple from 2.0 MiB."
+        );
+        assert_eq!(switches(&bands[2..]), "NCCL picks NVLS with Simple at every size.");
+        let sends = [band(8, 1 << 34, "P2P", "Simple")];
+        assert!(switches(&sends).contains("no choice"));
     }
 }

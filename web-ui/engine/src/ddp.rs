@@ -297,9 +297,8 @@ mod tests {
         let training = Training { options, batch: 32, ..Training::new(world, device) };
         let link = RingLink { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 };
         let setting = Setting { training, links: Links::Uniform(link) };
-        let machine = cluster.map_or_else(Machine::default, |name| Machine::Cluster {
-            name: ClusterName::from(name).unwrap(),
-            ranks_per_node: 8,
+        let machine = cluster.map_or_else(Machine::default, |name| {
+            Machine::on_cluster(ClusterName::from(name).unwrap(), 8)
         });
         PlacedSetting { setting, machine }
     }

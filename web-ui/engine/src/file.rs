@@ -2,18 +2,29 @@
 
 use js_sys::Uint8Array;
 use lockstep_formats::{archive, goal};
-use web_sys::File;
+use wasm_bindgen::JsValue;
+use web_sys::{Blob, File};
+
+/// Some of a file's bytes as they are.
+pub(super) async fn read_slice(file: &File, from: f64, to: f64) -> Result<Vec<u8>, String> {
+    match file.slice_with_f64_and_f64(from, to) {
+        Ok(part) => bytes_of(&part).await,
+        Err(error) => Err(not_read(&error)),
+    }
+}
+
+async fn bytes_of(blob: &Blob) -> Result<Vec<u8>, String> {
+    let buffer = wasm_bindgen_futures::JsFuture::from(blob.array_buffer()).await;
+    Ok(Uint8Array::new(&buffer.map_err(|error| not_read(&error))?).to_vec())
+}
+
+fn not_read(error: &JsValue) -> String {
+    format!("the browser could not read it: {}", lockstep_web_protocol::browser::words_of(error))
+}
 
 /// A file's bytes.
 pub(super) async fn read(file: &File) -> Result<Vec<u8>, String> {
-    let promise = wasm_bindgen_futures::JsFuture::from(file.array_buffer());
-    let buffer = promise.await.map_err(|error| {
-        format!(
-            "the browser could not read it: {}",
-            lockstep_web_protocol::browser::words_of(&error)
-        )
-    })?;
-    let bytes = Uint8Array::new(&buffer).to_vec();
+    let bytes = bytes_of(file).await?;
     // A byte-order mark is no part of a text.
     Ok(bytes.strip_prefix(b"\xef\xbb\xbf").map(<[u8]>::to_vec).unwrap_or(bytes))
 }

@@ -49,20 +49,23 @@ impl Held {
     pub(super) fn find_calls(&self, query: &Query) -> FoundCalls {
         let Some(log) = &self.log else { return FoundCalls::default() };
         let mut found: Vec<(u64, u32, u32)> = Vec::new();
+        let mut finder = query.finder(&log.groups);
         for (rank, calls) in log.logs().filter(|(rank, _)| query.takes_rank(rank.0)) {
-            let taken = calls
-                .calls
-                .iter()
-                .filter(|call| query.takes(call, log.groups.get(call.call.group.index())));
+            let taken = calls.calls.iter().filter(|call| finder.takes(call));
             found.extend(taken.map(|call| (call.scheduled_ps, rank.0, call.work)));
         }
+        let total = found.len() as u64;
+        if found.len() > MAX_LISTED {
+            found.select_nth_unstable(MAX_LISTED);
+            found.truncate(MAX_LISTED);
+        }
         found.sort_unstable();
-        let listed = found.iter().take(MAX_LISTED);
+        let listed = found.iter();
         let calls = listed.filter_map(|(_, rank, work)| {
             let record = self.call(CallId { rank: *rank, work: *work })?;
             Some(self.mark(*rank, record))
         });
-        FoundCalls { total: found.len() as u64, calls: calls.collect() }
+        FoundCalls { total, calls: calls.collect() }
     }
 
     /// True if a call is of the group of this name or label.

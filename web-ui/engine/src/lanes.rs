@@ -66,7 +66,7 @@ pub(super) struct Lanes {
     arrived: BTreeMap<(u32, u32), VecDeque<u64>>,
 }
 
-/// Which lane a row shows.
+/// The lane that a row shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     Program,

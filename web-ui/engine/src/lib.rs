@@ -17,8 +17,10 @@ mod file;
 mod find;
 mod lanes;
 mod links;
+mod log_lines;
 mod machine;
 mod measure;
+mod measured;
 mod mesh;
 mod open;
 mod planned_call;
@@ -58,6 +60,8 @@ use web_sys::{DedicatedWorkerGlobalScope, MessageEvent};
 pub(crate) struct State {
     sessions: BTreeMap<SessionId, Held>,
     models: BTreeMap<SessionId, Rc<Model>>,
+    /// The measured tables of the cluster that was asked about last, as text.
+    measured: Option<measured::MeasuredText>,
 }
 
 /// The worker's memory, shared by its tasks; borrowed only between two waits.
@@ -125,7 +129,12 @@ async fn answer(
             plain(planned_call::planned(&call, &options, &instead)?)
         }
         Request::Mesh(question) => plain(mesh::mesh(&question, slices).await?),
-        Request::Cluster(question) => plain(cluster::cluster(&question)?),
+        Request::Cluster(question) => {
+            let known = state.borrow().measured.clone();
+            let (response, text) = cluster::cluster(&question, known).await?;
+            state.borrow_mut().measured = Some(text);
+            plain(response)
+        }
         Request::KnownClusters => plain(Response::KnownClusters(machine::known_clusters()?)),
         Request::Hangs => {
             plain(Response::Hangs(lockstep_scenarios::all().iter().map(Hang::from).collect()))
@@ -159,6 +168,10 @@ async fn answer(
             let (held, opened) = open::files(session, attachments, &paths, slices).await?;
             keep(state, session, held);
             plain(opened)
+        }
+        Request::LogLines { session, place } => {
+            let files = with(state, session, |held| held.files.clone())?;
+            plain(Response::LogLines(log_lines::around(&files, &place).await?))
         }
         Request::ReadDump { name } => match readers::read_dump(attachments, &name).await {
             Some(dump) => Ok((Response::DumpRead, Some(dump))),

@@ -49,7 +49,7 @@ impl Held {
         let members = self.members(log, record);
         let made = members.iter().filter_map(|member| member.call.as_ref());
         let last = made.clone().max_by_key(|mark| mark.from_ps);
-        // Where one did not come, nobody was the last.
+        // If one member did not come, nobody was the last.
         let Some(last) = last.filter(|_| members.iter().all(|member| member.call.is_some())) else {
             return Vec::new();
         };
@@ -67,7 +67,7 @@ impl Held {
         let group = log.groups.get(record.call.group.index())?;
         let peer = group.global_rank(record.call.peer?)?;
         let sends = sends(record);
-        // Which of the calls like it this one is.
+        // The position among equal calls.
         let like = |from: u32, to: GlobalRank, sends: bool| {
             self.calls_of(from).iter().filter(move |call| is_of(call, record, group, to, sends))
         };
@@ -91,7 +91,7 @@ fn sends(record: &CallRecord) -> bool {
     record.call.op.contains("send")
 }
 
-/// Whether a call is a send (or a receive) between the same ranks as `like`, to or from `peer`.
+/// True if a call is a send (or a receive) between the same ranks as `like`, to or from `peer`.
 fn is_of(
     call: &CallRecord,
     like: &CallRecord,

@@ -1,6 +1,7 @@
 //! Machines: how a plan is simulated on one, and the times of its calls on a named cluster.
 
-use lockstep_clusters::{Catalog, CatalogError, Job, Timing};
+use lockstep_clusters::fault::FabricFaultError;
+use lockstep_clusters::{Catalog, CatalogError, FabricFault, Job, Timing};
 use lockstep_core::plan::{CallTimes, Plan, TimedCall};
 use lockstep_sim::{Link, SimConfig, Topology};
 use lockstep_web_protocol::{KnownCluster, Machine};
@@ -32,16 +33,23 @@ pub(super) fn known_clusters() -> Result<Vec<KnownCluster>, String> {
     Ok(known)
 }
 
-/// A job of so many ranks on a cluster; 0 ranks a node take all GPUs of one.
+/// A job of so many ranks on a cluster; 0 ranks a node take all GPUs of one. `fault` is what is slow or down of its
+/// fabric, in the command line's words; nothing if it is empty.
 pub(super) fn job(
     cluster: &str,
     world_size: u32,
     ranks_per_node: u32,
+    fault: &str,
 ) -> Result<Job<'static>, String> {
     let catalog = catalog()?;
     let cluster = catalog.cluster(cluster).map_err(|error| error.to_string())?;
     let each = (ranks_per_node > 0).then_some(ranks_per_node);
-    Job::new(catalog, cluster, world_size, each).map_err(|error| error.to_string())
+    let job = Job::new(catalog, cluster, world_size, each).map_err(|error| error.to_string())?;
+    if fault.is_empty() {
+        return Ok(job);
+    }
+    let fault: FabricFault = fault.parse().map_err(|error: FabricFaultError| error.to_string())?;
+    job.with_faults(&[fault]).map_err(|error| error.to_string())
 }
 
 /// The simulation of a plan on a machine, as `lockstep sim` does it with the same options.
@@ -49,11 +57,11 @@ pub(super) fn job(
 /// # Errors
 /// If there is no such cluster, or it does not hold the plan's ranks.
 pub fn config(plan: &Plan, machine: Machine) -> Result<SimConfig, String> {
-    let Machine::Cluster { name, ranks_per_node } = machine else {
+    let Machine::Cluster { name, ranks_per_node, fault } = machine else {
         return Ok(SimConfig { topology: machine.links(), ..SimConfig::default() });
     };
     let each = if ranks_per_node > 0 { ranks_per_node } else { plan.ranks_per_node };
-    let job = job(&name, plan.world_size, each)?;
+    let job = job(&name, plan.world_size, each, &fault)?;
     let timing = job.timing(plan).map_err(|error| error.to_string())?;
     // Every call of the plan has its time; the links are for what a store carries.
     let topology = Topology::Nodes {
@@ -74,8 +82,8 @@ pub(super) fn call_times(
     plan: &Plan,
     machine: Machine,
 ) -> Result<Option<(CallTimes, Vec<String>)>, String> {
-    let Machine::Cluster { name, ranks_per_node } = machine else { return Ok(None) };
-    let job = job(&name, plan.world_size, ranks_per_node)?;
+    let Machine::Cluster { name, ranks_per_node, fault } = machine else { return Ok(None) };
+    let job = job(&name, plan.world_size, ranks_per_node, &fault)?;
     let mut calls = plan.timed_calls();
     calls.extend(calls.clone().into_iter().map(|call| TimedCall { bytes: 0, ..call }));
     let timing = job.timing_of(plan, calls).map_err(|error| error.to_string())?;
@@ -94,10 +102,10 @@ mod tests {
     use lockstep_core::rank::GroupRank;
     use lockstep_core::reduce::ReduceOp;
     use lockstep_sim::simulate;
-    use lockstep_web_protocol::ClusterName;
+    use lockstep_web_protocol::{ClusterName, FabricFaultText};
 
     fn on(cluster: &str, ranks_per_node: u32) -> Machine {
-        Machine::Cluster { name: ClusterName::from(cluster).unwrap(), ranks_per_node }
+        Machine::on_cluster(ClusterName::from(cluster).unwrap(), ranks_per_node)
     }
 
     /// A simulated call takes what `lockstep time` says of the same call there.
@@ -131,6 +139,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Faults are those of `lockstep sim --cluster-fault`.
+    #[test]
+    fn a_fault_makes_calls_slower_and_a_wrong_one_is_refused() {
+        let call = Collective::AllReduce { op: ReduceOp::Sum };
+        let plan = CollectiveLab::new(call, 16, 1 << 22).plan().unwrap();
+        let took = |fault: &str| {
+            let name = ClusterName::from("h100x8").unwrap();
+            let fault = FabricFaultText::from(fault).unwrap();
+            let config = config(&plan, Machine::Cluster { name, ranks_per_node: 8, fault })?;
+            Ok::<u64, String>(simulate(&plan, &config).unwrap().end.unwrap().time_ps)
+        };
+        let healthy = took("").unwrap();
+        for fault in ["spine:rate=0.25", "nic:node=1,down=4", "link:rank=3,rate=0.25"] {
+            assert!(took(fault).unwrap() > healthy, "{fault}");
+        }
+        assert!(took("spine:rate=2").unwrap_err().contains("above 0"));
+        assert!(took("nic:node=7,down=1").unwrap_err().contains("2 nodes"));
     }
 
     #[test]

@@ -95,10 +95,12 @@ struct Under {
 impl Under {
     /// The cluster that a question names, if it does.
     fn new(question: &MeshQuestion, world_size: u32) -> Result<Option<Under>, String> {
-        let Machine::Cluster { name, ranks_per_node } = question.machine else { return Ok(None) };
+        let Machine::Cluster { name, ranks_per_node, fault } = question.machine else {
+            return Ok(None);
+        };
         let catalog = catalog()?;
         let cluster = catalog.cluster(&name).map_err(|error| error.to_string())?;
-        let job = job(&name, world_size, ranks_per_node)?;
+        let job = job(&name, world_size, ranks_per_node, &fault)?;
         let fabric = fabric(catalog, cluster, &job)?;
         Ok(Some(Under { job, fabric }))
     }
@@ -215,7 +217,7 @@ mod tests {
             collective: Collective::AllReduce { op: ReduceOp::Sum },
             algorithm: lockstep_core::schedule::Algorithm::Ring,
             count,
-            machine: Machine::Cluster { name, ranks_per_node: node },
+            machine: Machine::on_cluster(name, node),
         })
         .unwrap()
     }

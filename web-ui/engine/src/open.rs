@@ -3,7 +3,7 @@
 use super::file::{Kind, read};
 use super::lanes::Lanes;
 use super::machine::config;
-use super::readers::{Files, Readers};
+use super::readers::{Files, Named, Readers};
 use super::session::{Held, bounded};
 use super::slices::Slices;
 use lockstep_core::plan::Plan;
@@ -24,7 +24,8 @@ use web_sys::File;
 const MAX_BYTES: f64 = (1u64 << 30) as f64;
 
 /// The bounds on an archive's unpacked size, in the same memory.
-const LIMITS: Limits = Limits { file_bytes: MAX_DUMP_BYTES as u64, total_bytes: 1 << 30 };
+pub(super) const ARCHIVE_LIMITS: Limits =
+    Limits { file_bytes: MAX_DUMP_BYTES as u64, total_bytes: 1 << 30 };
 
 /// A file that takes seconds to read.
 const LARGE_BYTES: f64 = (32u64 << 20) as f64;
@@ -170,7 +171,8 @@ pub(super) async fn files(
     let own = |(at, file): (usize, &File)| paths.get(at).cloned().unwrap_or_else(|| file.name());
     let names = names_of(&files.iter().enumerate().map(own).collect::<Vec<_>>());
     let alone = files.len() == 1;
-    let to_read = Files::new(files.into_iter().zip(names));
+    let named: Vec<Named> = files.into_iter().zip(names).collect();
+    let to_read = Files::new(named.iter().cloned());
     let _readers = Readers::start(&to_read, bytes);
     while let Some((file, name)) = to_read.next().await {
         if file.size() > LARGE_BYTES {
@@ -195,7 +197,7 @@ pub(super) async fn files(
                 };
                 let mut take =
                     |path: &str, bytes: &[u8]| sources.take(Piece::read(&called(path), bytes));
-                let unpacked = archive::for_each_file(&name, &bytes, LIMITS, &mut take);
+                let unpacked = archive::for_each_file(&name, &bytes, ARCHIVE_LIMITS, &mut take);
                 if let Err(error) = unpacked {
                     sources.take(Piece::useless(&name, error.to_string()));
                 }
@@ -223,6 +225,7 @@ pub(super) async fn files(
     let mut held = Held::recorded(merged, lanes);
     held.report = Some(report);
     held.problems = problems;
+    held.files = named.into();
     let opened = held.opened(session)?;
     Ok((held, Response::Opened(Box::new(opened))))
 }
@@ -248,7 +251,7 @@ async fn lanes_of(merged: &Merged, slices: &Slices) -> Result<Lanes, String> {
     let mut lanes = Lanes::new(world_size);
     for (rank, log) in merged.log.logs() {
         lanes.take_calls(rank, &log.calls);
-        lanes.take_computations(rank, &log.computations);
+        lanes.take_computations(rank, &log.recording.computations);
         slices.give_way(rank.0.into(), world_size.into(), "ranks drawn").await?;
     }
     lanes.leave_room();
@@ -268,7 +271,7 @@ pub(super) async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, Call
     }
     let log = CallLog::of(trace);
     for (rank, own) in log.logs() {
-        lanes.take_computations(rank, &own.computations);
+        lanes.take_computations(rank, &own.recording.computations);
     }
     match &trace.end {
         _ if matches!(trace.header.origin, Origin::Recorded { .. }) => lanes.leave_room(),

@@ -11,13 +11,15 @@ pub(super) struct Drawn {
     /// Row by row: ranks as the window has them, the lanes of each top down.
     pub(super) pixels: Vec<u8>,
     pub(super) texts: Vec<SpanText>,
+    /// True if what has not ended is cut by the end of the recording.
+    pub(super) cut: bool,
 }
 
 impl Drawn {
     /// The answer with the pixels' rows and texts; takes the texts.
     pub(super) fn response(&mut self) -> Response {
         let (rows, texts) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.texts));
-        Response::Drawn { rows, texts }
+        Response::Drawn { cut: self.cut, rows, texts }
     }
 }
 
@@ -39,6 +41,7 @@ pub(super) fn draw(
         rows: rows.iter().map(|row| lanes.kind(*row)).collect(),
         pixels: vec![0; height * columns],
         texts: Vec::new(),
+        cut: false,
     };
     let to_ps = window.to_ps.max(window.from_ps + 1);
     let scale = Scale { from: window.from_ps, to: to_ps, columns, end: lanes.end_ps, ended };
@@ -144,7 +147,7 @@ impl Scale {
                     shown = next;
                 }
             }
-            // What it does in the middle of what the column shows of it.
+            // The state in the middle of the column's stretch.
             let (first, last) = (begins.max(shown.from), ends.min(self.end_of(shown)));
             let class = self.class(shown, first / 2 + last / 2);
             line[column] = class;

@@ -3,14 +3,16 @@
 use super::export::written;
 use super::lanes::{Lanes, Row};
 use super::raster::{Drawn, draw, pick};
+use super::readers::Named;
 use super::texts;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, Trace, TraceEnd, TraceReader};
+use lockstep_core::trace::{CallLog, Origin, Trace, TraceEnd, TraceReader};
 use lockstep_diagnosis::{Report, diagnose, diagnose_whole, wait_causes, who_waits};
 use lockstep_formats::job_calls::Merged;
 use lockstep_sim::{Comparison, Session, View, compare};
 use lockstep_web_protocol::{Form, LiveCount, Opened, Picked, SessionId, Window};
+use std::rc::Rc;
 
 /// More ranks than this do not fit in a browser's memory as lanes.
 const MAX_WORLD_SIZE: u32 = 1 << 17;
@@ -36,6 +38,8 @@ pub(super) struct Held {
     /// The findings in it, where more than the calls was looked at.
     pub(super) report: Option<Report>,
     pub(super) problems: Vec<String>,
+    /// The files of a recording, whose lines findings name.
+    pub(super) files: Rc<[Named]>,
 }
 
 impl Held {
@@ -49,6 +53,7 @@ impl Held {
             log: Some(log),
             report: None,
             problems: Vec::new(),
+            files: Rc::default(),
         }
     }
 
@@ -69,6 +74,7 @@ impl Held {
             log: None,
             report: None,
             problems: Vec::new(),
+            files: Rc::default(),
         }
     }
 
@@ -194,9 +200,13 @@ impl Held {
         let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_deref());
         let ended = self.reader.is_none() || self.trace.as_ref().is_some_and(|t| t.end.is_some());
         let log = self.log.as_ref();
-        draw(&self.lanes, window, ended, |rank, row, span| {
+        let of_recording = |trace: &Trace| matches!(trace.header.origin, Origin::Recorded { .. });
+        let cut = ended && self.trace.as_ref().is_some_and(of_recording);
+        let mut drawn = draw(&self.lanes, window, ended, |rank, row, span| {
             texts::on_span(plan, log, rank, row, span)
-        })
+        });
+        drawn.cut = cut;
+        drawn
     }
 
     /// The item under a point of the timeline, with its links to ranks in sight.

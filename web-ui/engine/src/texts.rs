@@ -133,7 +133,7 @@ fn record(log: Option<&CallLog>, rank: u32, work: u32) -> Option<&CallRecord> {
 /// The name of a computation that was recorded.
 fn kernel_name(log: Option<&CallLog>, rank: u32, computation: u32) -> String {
     let own = log.and_then(|log| log.ranks.get(rank as usize)?.as_ref());
-    let found = own.and_then(|own| own.computations.get(computation as usize));
+    let found = own.and_then(|own| own.recording.computations.get(computation as usize));
     found.map_or_else(|| format!("kernel {computation}"), |one| one.name.to_string())
 }
 

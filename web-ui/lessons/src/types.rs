@@ -87,7 +87,7 @@ pub struct Answer {
     pub value: String,
     /// The reason that it is right or wrong.
     pub why: Vec<Inline>,
-    /// Whether it is the right one.
+    /// True if it is the right one.
     pub right: bool,
 }
 

@@ -7,6 +7,7 @@ use crate::cluster::ClusterAccount;
 use crate::ddp::{ChangeRow, DdpAccount, Simulated};
 use crate::hang::Hang;
 use crate::kind_explanation::KindExplanation;
+use crate::log_lines::LogLines;
 use crate::machine::KnownCluster;
 use crate::measure::Measured;
 use crate::mesh::MeshAccount;
@@ -64,6 +65,8 @@ pub enum Response {
     Analysed(Box<Analysis>),
     /// A job without and with a change.
     Changed(Box<Changed>),
+    /// A line of a file, with those around it.
+    LogLines(LogLines),
     /// Elements of a tensor, in the attachment.
     Elements {
         /// Elements of the whole tensor.
@@ -71,6 +74,8 @@ pub enum Response {
     },
     /// Pixels, in the attachment, with their rows and texts.
     Drawn {
+        /// True if what has not ended is cut by the end of the recording.
+        cut: bool,
         /// The rows of a rank.
         rows: Vec<RowKind>,
         /// Texts on its wide spans.

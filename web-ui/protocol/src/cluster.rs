@@ -13,6 +13,8 @@ pub struct ClusterQuestion {
     pub ranks: AskedRanks,
     /// Ranks on each node; all GPUs of one if it is not said.
     pub per_node: Option<u32>,
+    /// A fault of its fabric, as the command line writes it; empty for none.
+    pub fault: String,
     /// The size of which all choices are shown.
     pub bytes: u64,
 }
@@ -47,10 +49,20 @@ pub struct ClusterAccount {
     pub sources: Vec<String>,
     /// No measured table of such a machine backs the times.
     pub extrapolated: bool,
+    /// The sentence on what no table backs, of all sizes or of some.
+    pub not_backed: Option<String>,
+    /// The measured points of such a call.
+    pub measured: MeasuredPoints,
+    /// Every size as a line of CSV, below what it is of.
+    pub csv: String,
     /// By size.
     pub points: Vec<ClusterPoint>,
     /// NCCL's choices, by size: each from where it is first taken.
     pub bands: Vec<ChoiceBand>,
+    /// The stretches of sizes that no measured table backs: the first and the last point of each.
+    pub beyond: Vec<(u64, u64)>,
+    /// NCCL's choices by size, in a sentence.
+    pub switches: String,
     /// The size that was asked for.
     pub at: ClusterPoint,
     /// The choices that NCCL weighs at the size that is asked for, the cheapest by its expectation first.
@@ -74,8 +86,32 @@ pub struct ClusterPoint {
     pub protocol: String,
     /// The number of channels.
     pub channels: u32,
+    /// No measured table has a size that is near to this one.
+    pub extrapolated: bool,
     /// The time of each algorithm by its fastest protocol, in picoseconds.
     pub others: Vec<(String, u64)>,
+}
+
+/// The points that nccl-tests measured of such a call on the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredPoints {
+    /// The sentence on the tables, or on their absence.
+    pub words: String,
+    /// The tables.
+    pub tables: Vec<MeasuredSource>,
+    /// Bytes and picoseconds.
+    pub times: Vec<(u64, u64)>,
+    /// Bytes, and bus bandwidth in bytes a second.
+    pub rates: Vec<(u64, u64)>,
+}
+
+/// The origin of a measured table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeasuredSource {
+    /// The machine and its settings, in words.
+    pub machine: String,
+    /// The place where the table was published.
+    pub source: String,
 }
 
 /// A choice of NCCL and the sizes that it takes it for.

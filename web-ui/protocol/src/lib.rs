@@ -17,6 +17,7 @@ mod ddp;
 mod fabric;
 mod hang;
 mod kind_explanation;
+mod log_lines;
 mod machine;
 mod measure;
 mod mesh;
@@ -37,12 +38,16 @@ pub use analysis::{Changed, JobChange};
 pub use answer::{Answer, FoundStop, LiveCount, Reached, Response, Unit};
 pub use calls::{CallDetails, CallId, CallMark, FoundCalls, Member, Which};
 pub use client::{Answered, Asked, Client, Progress};
-pub use cluster::{AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, Weighed};
+pub use cluster::{
+    AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, MeasuredPoints,
+    MeasuredSource, Weighed,
+};
 pub use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, PlacedSetting, Simulated};
 pub use fabric::{FabricAccount, FabricPart, LoadStretch};
 pub use hang::{Chapter, Hang};
 pub use kind_explanation::KindExplanation;
-pub use machine::{ClusterName, KnownCluster, Machine};
+pub use log_lines::LogLines;
+pub use machine::{ClusterName, FabricFaultText, KnownCluster, Machine};
 pub use measure::{Area, CallShare, Measured, RankShare};
 pub use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
 pub use opened::{Opened, WorkAnswer};

@@ -8,6 +8,10 @@ use std::fmt;
 /// A cluster's name as an address has it; the engine says whether there is one.
 pub type ClusterName = ArrayString<40>;
 
+/// A fault of a cluster's fabric as the command line writes it, `link:rank=5,rate=0.5`; empty for none. The engine says
+/// whether it is one.
+pub type FabricFaultText = ArrayString<48>;
+
 /// The machine that a plan is simulated on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Machine {
@@ -19,10 +23,17 @@ pub enum Machine {
         name: ClusterName,
         /// Ranks of a node; 0 for all GPUs of a node.
         ranks_per_node: u32,
+        /// The slow or broken part of its fabric.
+        fault: FabricFaultText,
     },
 }
 
 impl Machine {
+    /// A named cluster of which nothing is slow or down, with so many ranks on each node; 0 for all GPUs of a node.
+    pub fn on_cluster(name: ClusterName, ranks_per_node: u32) -> Machine {
+        Machine::Cluster { name, ranks_per_node, fault: FabricFaultText::default() }
+    }
+
     /// Ranks of a node; 0 where it does not say.
     pub fn ranks_per_node(&self) -> u32 {
         match self {
@@ -64,9 +75,15 @@ impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Machine::Links(topology) => write!(f, "{topology}"),
-            Machine::Cluster { name, ranks_per_node: 0 } => write!(f, "{name}"),
-            Machine::Cluster { name, ranks_per_node } => {
-                write!(f, "{name}, {ranks_per_node} ranks on each node")
+            Machine::Cluster { name, ranks_per_node, fault } => {
+                f.write_str(name)?;
+                if *ranks_per_node > 0 {
+                    write!(f, ", {ranks_per_node} ranks on each node")?;
+                }
+                match fault.is_empty() {
+                    true => Ok(()),
+                    false => write!(f, ", with {fault}"),
+                }
             }
         }
     }

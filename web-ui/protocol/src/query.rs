@@ -1,7 +1,8 @@
 //! The query that finds calls: `rank:10 op:all_to_all unfinished`. All words must hold.
 
 use lockstep_core::group::ProcessGroup;
-use lockstep_core::trace::CallRecord;
+use lockstep_core::trace::{CallRecord, Frame};
+use std::collections::BTreeMap;
 
 /// The words that a query may have, with an example each.
 pub const WORDS: [(&str, &str); 8] = [
@@ -56,9 +57,130 @@ impl Query {
         })
     }
 
-    /// True if a call meets all conditions but those on its rank.
-    pub fn takes(&self, record: &CallRecord, group: Option<&ProcessGroup>) -> bool {
-        self.0.iter().all(|term| takes(term, record, group))
+    /// Finds the calls that meet all conditions but those on their ranks.
+    pub fn finder<'q>(&'q self, groups: &[ProcessGroup]) -> Finder<'q> {
+        let terms = self.0.iter().filter(|term| !matches!(term, Term::Ranks(_)));
+        let mut terms: Vec<Finding<'q>> = terms.map(|term| Finding::of(term, groups)).collect();
+        // What needs no text goes first.
+        terms.sort_by_key(|finding| finding.reads_texts());
+        Finder(terms)
+    }
+}
+
+/// Finds the calls that meet a query. A job's calls have few names, groups and stacks in common: what a condition
+/// says of one is found once, and texts are not looked at again for each of a million calls.
+#[derive(Debug)]
+pub struct Finder<'q>(Vec<Finding<'q>>);
+
+impl Finder<'_> {
+    /// True if a call meets all conditions. All calls must live as long as this.
+    pub fn takes(&mut self, record: &CallRecord) -> bool {
+        self.0.iter_mut().all(|finding| finding.takes(record))
+    }
+}
+
+/// A condition with what it says of the groups, names and stacks that were seen.
+#[derive(Debug)]
+struct Finding<'q> {
+    term: &'q Term,
+    /// By the group's number.
+    groups: Vec<bool>,
+    /// By name: few, in the order in which they were seen.
+    ops: Vec<(String, bool)>,
+    /// By the stack's address: calls from one line share their stack.
+    stacks: BTreeMap<usize, bool>,
+}
+
+impl<'q> Finding<'q> {
+    fn of(term: &'q Term, groups: &[ProcessGroup]) -> Finding<'q> {
+        let takes = |group: &ProcessGroup| match term {
+            Term::Group(part) | Term::Text(part) => {
+                has(group.label(), part) || has(group.name(), part)
+            }
+            _ => false,
+        };
+        let groups = groups.iter().map(takes).collect();
+        Finding { term, groups, ops: Vec::new(), stacks: BTreeMap::new() }
+    }
+
+    fn reads_texts(&self) -> bool {
+        matches!(self.term, Term::Op(_) | Term::Line(_) | Term::Text(_))
+    }
+
+    fn takes(&mut self, record: &CallRecord) -> bool {
+        match self.term {
+            Term::Number(number) => {
+                record.seq == Some(*number) || record.record_id == Some(*number)
+            }
+            Term::Ranks(_) => true,
+            Term::Op(part) => self.op_has(&record.call.op, part),
+            Term::Group(_) => self.is_of_group(record),
+            Term::Line(_) => self.stack_has(record),
+            Term::Unfinished => record.completed_ps.is_none(),
+            Term::Slower(least) => {
+                let took = record.completed_ps.map(|end| end.saturating_sub(record.scheduled_ps));
+                took.is_none_or(|took| took >= *least)
+            }
+            Term::Text(part) => {
+                self.op_has(&record.call.op, part)
+                    || self.is_of_group(record)
+                    || self.stack_has(record)
+            }
+        }
+    }
+
+    fn is_of_group(&self, record: &CallRecord) -> bool {
+        self.groups.get(record.call.group.index()).copied().unwrap_or(false)
+    }
+
+    fn op_has(&mut self, op: &str, part: &str) -> bool {
+        if let Some((_, takes)) = self.ops.iter().find(|(known, _)| known == op) {
+            return *takes;
+        }
+        let takes = has(op, part);
+        if self.ops.len() < MOST_OPS {
+            self.ops.push((op.to_owned(), takes));
+        }
+        takes
+    }
+
+    fn stack_has(&mut self, record: &CallRecord) -> bool {
+        let stack = &record.call.stack;
+        if stack.is_empty() {
+            return false;
+        }
+        let term = self.term;
+        let at = stack.as_ptr() as usize;
+        if let Some(takes) = self.stacks.get(&at) {
+            return *takes;
+        }
+        let takes = stack.iter().any(|frame| frame_has(term, frame));
+        if self.stacks.len() < MOST_STACKS {
+            self.stacks.insert(at, takes);
+        }
+        takes
+    }
+}
+
+/// Names past this many are looked at each time, and so are stacks.
+const MOST_OPS: usize = 64;
+const MOST_STACKS: usize = 1 << 17;
+
+/// True if a text has a part that is written in small letters.
+fn has(text: &str, part: &str) -> bool {
+    text.to_lowercase().contains(part)
+}
+
+/// True if a condition on stacks takes a frame.
+fn frame_has(term: &Term, frame: &Frame) -> bool {
+    let place = format!("{}:{}", frame.file, frame.line).to_lowercase();
+    match term {
+        // Whole numbers: line 8 is not line 88.
+        Term::Line(line) => {
+            place.ends_with(line.as_str()) || (!line.contains(':') && place.contains(line.as_str()))
+        }
+        Term::Text(part) => place.contains(part) || has(&frame.function, part),
+        _ => false,
     }
 }
 
@@ -116,39 +238,11 @@ fn picoseconds(value: &str) -> Option<u64> {
     number.parse::<f64>().ok().map(|number| (number * scale) as u64)
 }
 
-fn takes(term: &Term, record: &CallRecord, group: Option<&ProcessGroup>) -> bool {
-    let has = |text: &str, part: &str| text.to_lowercase().contains(part);
-    let called = &record.call;
-    let in_group =
-        |part: &str| group.is_some_and(|group| has(group.label(), part) || has(group.name(), part));
-    let in_stack = |part: &str| {
-        called.stack.iter().any(|frame| {
-            has(&format!("{}:{}", frame.file, frame.line), part) || has(&frame.function, part)
-        })
-    };
-    match term {
-        Term::Number(number) => record.seq == Some(*number) || record.record_id == Some(*number),
-        Term::Ranks(..) => true,
-        Term::Op(part) => has(&called.op, part),
-        Term::Group(part) => in_group(part),
-        // Whole numbers: line 8 is not line 88.
-        Term::Line(line) => called.stack.iter().any(|frame| {
-            let place = format!("{}:{}", frame.file, frame.line).to_lowercase();
-            place.ends_with(line.as_str()) || (!line.contains(':') && place.contains(line.as_str()))
-        }),
-        Term::Unfinished => record.completed_ps.is_none(),
-        Term::Slower(least) => {
-            record.completed_ps.is_none_or(|end| end.saturating_sub(record.scheduled_ps) >= *least)
-        }
-        Term::Text(part) => has(&called.op, part) || in_group(part) || in_stack(part),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use lockstep_core::group::{BackendName, GroupId};
-    use lockstep_core::trace::{CallState, Called, Frame};
+    use lockstep_core::trace::{CallState, Called};
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -181,12 +275,41 @@ mod tests {
         (record, group)
     }
 
+    /// Asks twice: the second answer is the one that was kept.
+    fn takes(query: &Query, record: &CallRecord, group: &ProcessGroup) -> bool {
+        let mut finder = query.finder(std::slice::from_ref(group));
+        let (first, again) = (finder.takes(record), finder.takes(record));
+        assert_eq!(first, again, "{query:?}");
+        again
+    }
+
+    /// Names and stacks of other calls do not change what is found.
+    #[test]
+    fn what_is_known_of_one_call_is_not_taken_for_another() {
+        let (record, group) = call();
+        let mut other = (*record.call).clone();
+        (other.op, other.stack) = ("broadcast".to_owned(), Arc::from(vec![]));
+        let other = CallRecord { call: Arc::new(other), ..record.clone() };
+        for (text, wanted) in [
+            ("op:broadcast", [false, true]),
+            ("line:train.py:88", [true, false]),
+            ("average", [true, false]),
+            ("mesh_data", [true, true]),
+        ] {
+            let query = Query::parse(text).unwrap();
+            let mut finder = query.finder(std::slice::from_ref(&group));
+            for _ in 0..2 {
+                assert_eq!([&record, &other].map(|call| finder.takes(call)), wanted, "{text}");
+            }
+        }
+    }
+
     #[test]
     fn every_word_asks_for_what_it_says() {
         let (record, group) = call();
         let taken = |text: &str| {
             let query = Query::parse(text).unwrap();
-            query.takes_rank(10) && query.takes(&record, Some(&group))
+            query.takes_rank(10) && takes(&query, &record, &group)
         };
         for yes in [
             "",
@@ -227,7 +350,7 @@ mod tests {
         }
         let open = CallRecord { completed_ps: None, ..record };
         let unfinished = Query::parse("unfinished slower:100s").unwrap();
-        assert!(unfinished.takes(&open, None));
+        assert!(unfinished.finder(&[]).takes(&open));
     }
 
     #[test]
@@ -251,7 +374,7 @@ mod tests {
         fn whatever_is_typed_is_read_or_refused(text in any::<String>()) {
             let (record, group) = call();
             if let Ok(query) = Query::parse(&text) {
-                let _ = query.takes(&record, Some(&group)) && query.takes_rank(0);
+                let _ = takes(&query, &record, &group) && query.takes_rank(0);
             }
         }
     }

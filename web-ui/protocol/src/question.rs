@@ -8,7 +8,7 @@ use crate::mesh::MeshQuestion;
 use crate::session_id::SessionId;
 use crate::session_question::SessionQuestion;
 use lockstep_core::plan::{CollectiveLab, Plan};
-use lockstep_diagnosis::Kind;
+use lockstep_diagnosis::{Kind, Place};
 use lockstep_scenarios::TorchCallOptions;
 use lockstep_sim::{Bounds, Order, Topology};
 use serde::{Deserialize, Serialize};
@@ -118,6 +118,13 @@ pub enum Request {
         session: SessionId,
         /// Paths of the files, in their order.
         paths: Vec<String>,
+    },
+    /// A line of a file of a session with those around it, read again from the file that was attached.
+    LogLines {
+        /// The session.
+        session: SessionId,
+        /// The line that a finding names.
+        place: Place,
     },
     /// Read the attached file for another worker, if it is a dump; its bytes come as the attachment.
     ReadDump {

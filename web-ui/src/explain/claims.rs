@@ -148,7 +148,7 @@ fn messages(leg: &Leg) -> String {
     }
 }
 
-/// Which of two is faster, and why, in a sentence; `None` when both take as long.
+/// Says in a sentence which of two is faster, and why; `None` if both take as long.
 pub(crate) fn sentence(
     names: [&str; 2],
     costs: [&Cost; 2],

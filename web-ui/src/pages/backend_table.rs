@@ -1,4 +1,4 @@
-//! Which call works on which device with which backend: the tables of PyTorch's documents.
+//! The calls that each backend supports on each device: the tables of PyTorch's documents.
 
 use crate::ui::{Choice, SelectField};
 use lockstep_torch::c10d::support::Documents;

@@ -2,9 +2,8 @@
 //! switches.
 
 mod choice;
-mod measured;
 
-use super::nccl_choice::{KnownChoice, bands, curves, switches, use_nccl_choice};
+use super::nccl_choice::{KnownChoice, bands, curves, use_nccl_choice};
 use crate::app::use_shared;
 use crate::dom;
 use crate::explain;
@@ -13,9 +12,7 @@ use crate::route::Route;
 use crate::ui::{Chart, Fold, Measure};
 use choice::{ClusterChoice, ClusterForm};
 use lockstep_core::words::counted;
-use lockstep_web_protocol::ClusterAccount;
-use measured::{dots, of_account, told, use_measured};
-use std::fmt::Write;
+use lockstep_web_protocol::{ClusterAccount, MeasuredPoints};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -50,26 +47,22 @@ fn timed(props: &TimedProps) -> Html {
     let drawn = use_memo(account.clone(), |account| {
         account.as_deref().map(|account| {
             let (times, rates) = curves(account);
-            (Rc::new(times), Rc::new(rates), Rc::new(bands(account)))
+            let dots = [&account.measured.times, &account.measured.rates];
+            (
+                Rc::new(times),
+                Rc::new(rates),
+                Rc::new(bands(account)),
+                dots.map(|it| Rc::new(it.clone())),
+            )
         })
     });
-    let tables = use_measured(account.as_ref().map(|account| account.name.as_str()));
-    let measured =
-        use_memo((tables, account.clone(), choice.collective), |(tables, account, of)| {
-            account.as_deref().map(|account| {
-                let tables = of_account(tables, of, account);
-                let (times, rates) = dots(&tables, account);
-                (Rc::new(times), Rc::new(rates), told(&tables, account))
-            })
-        });
-    let (time_dots, rate_dots, told) = (*measured).clone().unwrap_or_default();
     let gpus = account.as_ref().map_or(8, |account| account.gpus_per_node);
     let save = {
         let (account, choice) = (account.clone(), choice.clone());
         Callback::from(move |_: MouseEvent| {
             if let Some(account) = &account {
                 let name = format!("{}-{}-{}n.csv", account.name, choice.collective, choice.nodes);
-                dom::download(&name, csv(account, &choice).as_bytes());
+                dom::download(&name, account.csv.as_bytes());
             }
         })
     };
@@ -85,25 +78,26 @@ fn timed(props: &TimedProps) -> Html {
             <div class="main">
                 if let Some(wrong) = wrong {
                     <p class="sentence bad" role="alert" data-test="cluster-wrong">{ wrong }</p>
-                } else if let (Some(account), Some((times, rates, bands))) = (&account, &*drawn) {
+                } else if let (Some(account), Some((times, rates, bands, [time_dots, rate_dots]))) = (&account, &*drawn) {
                     <section class="panel sweep">
                         <header><h2>{ "Time by size" }</h2><span class="muted hint">{ format!("{} among {} ranks on {}", choice.collective, account.ranks, account.title) }</span></header>
                         if let Some(taken_for) = &account.taken_for {
                             <p class="notice" data-test="taken-for">{ format!("{taken_for}.") }</p>
                         }
-                        if account.extrapolated {
-                            <p class="notice" data-test="extrapolated">{ "Extrapolated: no measured table of such a machine backs these times." }</p>
+                        if let Some(not_backed) = &account.not_backed {
+                            <p class="notice" data-test="extrapolated">{ not_backed }</p>
                         }
-                        <Chart curves={times.clone()} bands={bands.clone()} dots={time_dots} at={choice.bytes} words="time by size, NCCL's choice and each algorithm" />
-                        <p data-test="switches">{ switches(&account.bands) }</p>
-                        { told }
+                        <Chart curves={times.clone()} bands={bands.clone()} dots={time_dots.clone()} at={choice.bytes} words="time by size, NCCL's choice and each algorithm" />
+                        <p data-test="switches">{ &account.switches }</p>
+                        { told(&account.measured) }
                     </section>
                     <section class="panel sweep">
                         <header><h2>{ "Bus bandwidth by size" }</h2><span class="muted hint">{ "as nccl-tests defines it" }</span></header>
-                        <Chart curves={rates.clone()} bands={bands.clone()} dots={rate_dots} at={choice.bytes} measure={Measure::Rate} words="bus bandwidth by size" />
+                        <Chart curves={rates.clone()} bands={bands.clone()} dots={rate_dots.clone()} at={choice.bytes} measure={Measure::Rate} words="bus bandwidth by size" />
                     </section>
                     <section class="panel">
-                        <header><h2>{ format!("Why, at {}", explain::bytes(choice.bytes)) }</h2></header>
+                        <header><h2>{ format!("Why, at {}", explain::bytes(choice.bytes)) }</h2>
+                            if account.at.extrapolated { <span class="muted hint">{ "extrapolated" }</span> }</header>
                         { why(account) }
                     </section>
                     <section class="panel">
@@ -115,6 +109,22 @@ fn timed(props: &TimedProps) -> Html {
                 }
             </div>
         </div>
+    }
+}
+
+/// The measured tables with their sources, or the sentence that there are none.
+fn told(measured: &MeasuredPoints) -> Html {
+    let count = measured.tables.len().to_string();
+    if measured.tables.is_empty() {
+        return html! { <p class="muted small-print" data-test="measured" data-tables={count}>{ &measured.words }</p> };
+    }
+    html! {
+        <details class="small-print" data-test="measured" data-tables={count}>
+            <summary>{ &measured.words }</summary>
+            <ul>{ for measured.tables.iter().map(|table| html! {
+                <li>{ &table.machine }{ " — " }<span class="mono">{ &table.source }</span></li>
+            }) }</ul>
+        </details>
     }
 }
 
@@ -140,76 +150,5 @@ fn why(account: &ClusterAccount) -> Html {
             </tbody>
         </table></div>
         </>
-    }
-}
-
-/// Every size as a line, below what it is of.
-fn csv(account: &ClusterAccount, choice: &ClusterChoice) -> String {
-    let mut text = format!(
-        "# collective: {}\n# gpus: {}\n# nodes: {}\n# kind: {}\n# predicted{}\n\
-         bytes,time_us,algbw_GBps,busbw_GBps,algorithm,protocol,channels\n",
-        choice.collective,
-        account.ranks,
-        choice.nodes,
-        account.name,
-        if account.extrapolated { ", extrapolated" } else { "" }
-    );
-    for point in &account.points {
-        let _ = writeln!(
-            text,
-            "{},{},{},{},{},{},{}",
-            point.bytes,
-            point.ps as f64 / 1e6,
-            point.algorithm_rate as f64 / 1e9,
-            point.bus_rate as f64 / 1e9,
-            point.algorithm,
-            point.protocol,
-            point.channels
-        );
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lockstep_web_protocol::ClusterPoint;
-
-    fn point(bytes: u64, algorithm: &str, protocol: &str) -> ClusterPoint {
-        ClusterPoint {
-            bytes,
-            ps: 1_500_000,
-            algorithm_rate: 2_000_000_000,
-            bus_rate: 3_500_000_000,
-            algorithm: algorithm.into(),
-            protocol: protocol.into(),
-            channels: 16,
-            others: vec![(algorithm.to_owned(), 1_500_000)],
-        }
-    }
-
-    /// The table that is saved is one that `lockstep time --table` reads.
-    #[test]
-    fn a_saved_table_is_read_again() {
-        let account = ClusterAccount {
-            name: "h100x8".into(),
-            title: String::new(),
-            gpus_per_node: 8,
-            per_node: 8,
-            nodes: 2,
-            ranks: 16,
-            taken_for: None,
-            sources: Vec::new(),
-            extrapolated: true,
-            points: vec![point(8, "Ring", "LL"), point(1 << 20, "Ring", "LL")],
-            bands: Vec::new(),
-            at: point(8, "Ring", "LL"),
-            weighed: Vec::new(),
-        };
-        let choice = ClusterChoice::read(&Route::default()).0;
-        let choice = ClusterChoice { nodes: 2, ..choice };
-        let table = lockstep_clusters::Table::parse(&csv(&account, &choice)).unwrap();
-        assert_eq!((table.gpus, table.nodes, table.kind.as_str()), (16, 2, "h100x8"));
-        assert_eq!(table.points, [(8, 1.5), (1 << 20, 1.5)]);
     }
 }

@@ -177,6 +177,7 @@ fn curves(choice: &GalleryChoice, sweeps: &Answers<Rc<Vec<u64>>>) -> Vec<Curve> 
             points: bytes.zip(times.iter().copied()).collect(),
             dashed: *algorithm == choice.pair[1],
             chosen: choice.pair.contains(algorithm),
+            extrapolated: Vec::new(),
         })
     });
     curves.collect()
@@ -190,7 +191,7 @@ fn fastest(times: &[(u64, Algorithm)]) -> Vec<Algorithm> {
     times.iter().filter(|(time, _)| near(*time)).map(|(_, each)| *each).collect()
 }
 
-/// Which algorithm is fastest from which size on, in a sentence.
+/// Says in a sentence which algorithm is fastest from which size on.
 fn winners(choice: &GalleryChoice, sweeps: &Answers<Rc<Vec<u64>>>) -> String {
     if !sweeps.ready() {
         return "Simulating every size…".to_owned();

@@ -231,7 +231,7 @@ fn one_hang(props: &OneHangProps) -> Html {
         let nav = nav.clone();
         Callback::from(move |route: Route| nav.replace(route))
     };
-    // What is changed is no scenario any more, but a program of the user's own; in a lesson it runs there.
+    // A changed scenario becomes a program of the user's own; in a lesson it runs there.
     let own = {
         let nav = nav.clone();
         Callback::from(move |text: String| {

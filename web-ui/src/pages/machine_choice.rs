@@ -2,9 +2,10 @@
 //! a named cluster, whose calls take what NCCL takes there.
 
 use super::asked::Asked;
+use super::fabric_fault::FABRIC;
 use crate::route::Route;
 use lockstep_sim::{Link, Topology};
-use lockstep_web_protocol::{ClusterName, Machine};
+use lockstep_web_protocol::{ClusterName, FabricFaultText, Machine};
 
 pub(super) const PS_PER_NS: u64 = 1000;
 pub(super) const BYTES_PER_GB: u64 = 1_000_000_000;
@@ -49,7 +50,11 @@ pub(super) fn asked(asked: &mut Asked<'_>) -> Machine {
         });
         let why = "A node has up to 1,024 GPUs; 0 takes all of a node.";
         let ranks_per_node = asked.number("node", (0, MOST_GPUS), 0, why) as u32;
-        return Machine::Cluster { name, ranks_per_node };
+        // The engine refuses what is cut off.
+        let fault = asked.text(FABRIC).unwrap_or_default();
+        let fault = fault.get(..fault.len().min(48)).unwrap_or("?");
+        let fault = FabricFaultText::from(fault).unwrap_or_default();
+        return Machine::Cluster { name, ranks_per_node, fault };
     }
     let across = link(asked, ["latency", "bandwidth"], Link::DEFAULT);
     let why = "A node has up to 65,536 ranks; 0 means that every pair of ranks is alike.";
@@ -87,9 +92,13 @@ fn link(asked: &mut Asked<'_>, [latency, bandwidth]: [&str; 2], default: Link) -
 pub(super) fn write(route: Route, machine: Machine) -> Route {
     let topology = match machine {
         Machine::Links(topology) => topology,
-        Machine::Cluster { name, ranks_per_node: 0 } => return route.with("cluster", name),
-        Machine::Cluster { name, ranks_per_node } => {
-            return route.with("cluster", name).with("node", ranks_per_node);
+        Machine::Cluster { name, ranks_per_node, fault } => {
+            let route = route.with("cluster", name);
+            let route = match ranks_per_node {
+                0 => route,
+                each => route.with("node", each),
+            };
+            return if fault.is_empty() { route } else { route.with(FABRIC, fault) };
         }
     };
     let link = |route: Route, latency: &str, bandwidth: &str, link: Link, default: Link| {
@@ -136,8 +145,13 @@ mod tests {
         }
         let name = ClusterName::from("dgx-a100").unwrap();
         for ranks_per_node in [0, 4] {
-            let machine = Machine::Cluster { name, ranks_per_node };
-            assert_eq!(read(&write(here(), machine)), machine);
+            for fault in ["", "link:rank=5,rate=0.5"] {
+                let fault = FabricFaultText::from(fault).unwrap();
+                let machine = Machine::Cluster { name, ranks_per_node, fault };
+                assert_eq!(read(&write(here(), machine)), machine);
+                let address = write(here(), machine).to_hash();
+                assert_eq!(read(&Route::parse(&address)), machine, "{address}");
+            }
         }
     }
 

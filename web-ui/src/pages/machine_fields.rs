@@ -1,5 +1,6 @@
 //! The fields of a form that choose the machine under the ranks: links, or a named cluster.
 
+use super::fabric_fault::{FABRIC, fabric_fault_fields, with_fault};
 use super::known_clusters::{cluster_choices, use_known_clusters};
 use super::machine_choice::{
     BYTES_PER_GB, FIRST_CLUSTER, FIRST_GPUS, GB_PER_SECOND, LATENCY_NS, MOST_GPUS, PS_PER_NS, write,
@@ -7,7 +8,7 @@ use super::machine_choice::{
 use crate::route::Route;
 use crate::ui::{Choice, NumberField, SelectField};
 use lockstep_sim::{Link, Topology};
-use lockstep_web_protocol::{ClusterName, KnownCluster, Machine};
+use lockstep_web_protocol::{ClusterName, FabricFaultText, KnownCluster, Machine};
 use yew::prelude::*;
 
 /// Properties of [`MachineFields`].
@@ -82,8 +83,8 @@ pub(super) fn machine_fields(props: &MachineFieldsProps) -> Html {
             Machine::Links(topology) => html! {
                 <LinkFields {topology} {route} world_size={props.world_size} {on_route} links={props.links} />
             },
-            Machine::Cluster { name, ranks_per_node } => html! {
-                <ClusterFields {name} {ranks_per_node} {route} {on_route} />
+            Machine::Cluster { name, ranks_per_node, fault } => html! {
+                <ClusterFields {name} {ranks_per_node} {fault} {route} {on_route} />
             },
         } }
         </>
@@ -91,13 +92,15 @@ pub(super) fn machine_fields(props: &MachineFieldsProps) -> Html {
 }
 
 /// The links that an address names.
-const LINKS: [&str; 6] = ["cluster", "node", "latency", "bandwidth", "latency_in", "bandwidth_in"];
+const LINKS: [&str; 7] =
+    [FABRIC, "cluster", "node", "latency", "bandwidth", "latency_in", "bandwidth_in"];
 
 /// Properties of [`ClusterFields`].
 #[derive(Properties, PartialEq)]
 struct ClusterFieldsProps {
     name: ClusterName,
     ranks_per_node: u32,
+    fault: FabricFaultText,
     route: Route,
     on_route: Callback<Route>,
 }
@@ -133,11 +136,16 @@ fn cluster_fields(props: &ClusterFieldsProps) -> Html {
         let route = props.route.clone();
         props.on_route.reform(move |each: u64| route.clone().with("node", each))
     };
+    let fault = {
+        let route = props.route.clone();
+        props.on_route.reform(move |fault: String| with_fault(route.clone(), &fault))
+    };
     let gpus = own.map_or(MOST_GPUS, |(_, gpus)| gpus.into());
     html! {
         <>
         <SelectField name="cluster" label="Cluster" value={props.name.to_string()} choices={cluster_choices(&known, &props.name)} on_choose={choose} />
         <NumberField name="node" label="Ranks a node" value={u64::from(props.ranks_per_node)} min={1} max={gpus} on_choose={each} />
+        { fabric_fault_fields(&props.fault, &fault) }
         </>
     }
 }

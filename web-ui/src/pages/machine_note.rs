@@ -18,7 +18,7 @@ pub(super) fn machine_note(props: &MachineNoteProps) -> Html {
     let Origin::Simulated { topology, .. } = &props.opened.header.origin else { return html! {} };
     match topology.strip_prefix("cluster ") {
         Some(words) => html! {
-            <p class="muted small-print" data-test="on-cluster">{ format!("On {words}. A collective takes its time as a whole: its messages carry the values, and are not drawn.") }</p>
+            <p class="muted small-print" data-test="on-cluster">{ format!("On {words}. A collective takes its time as a whole; its steps are laid over that time by their bytes.") }</p>
         },
         None => html! {},
     }

@@ -8,6 +8,7 @@ mod collective_choice;
 mod ddp;
 mod debugger;
 mod exports;
+mod fabric_fault;
 mod gallery;
 mod hangs;
 mod home;

@@ -1,8 +1,6 @@
-//! NCCL's choice on a named cluster by size, as two views show it: the engine's answer, its curves,
-//! its switching points.
+//! NCCL's choice on a named cluster by size, as two views show it: the engine's answer and its curves.
 
 use crate::app::use_shared;
-use crate::explain;
 use crate::ui::{Band, Curve};
 use lockstep_web_protocol::{
     CANCELLED, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, Request, Response,
@@ -63,6 +61,7 @@ pub(super) fn curves(account: &ClusterAccount) -> (Vec<Curve>, Vec<Curve>) {
         points,
         dashed: index > 0,
         chosen: index == 0,
+        extrapolated: if index == 0 { account.beyond.clone() } else { Vec::new() },
     };
     let chosen = |of: fn(&ClusterPoint) -> u64| {
         let points = account.points.iter().map(|point| (point.bytes, of(point)));
@@ -95,56 +94,4 @@ pub(super) fn bands(account: &ClusterAccount) -> Vec<Band> {
         name: format!("{} {}", band.algorithm, band.protocol),
     };
     account.bands.iter().map(band).collect()
-}
-
-/// NCCL's choices by size, in a sentence.
-pub(super) fn switches(bands: &[ChoiceBand]) -> String {
-    let last = bands.len().saturating_sub(1);
-    if bands.iter().any(|band| band.algorithm == "P2P") {
-        return "It is made of sends and receives: NCCL has no choice.".to_owned();
-    }
-    let words = bands.iter().enumerate().map(|(at, band)| {
-        let picked = format!("{} with {}", band.algorithm, band.protocol);
-        match at {
-            0 if last == 0 => format!("{picked} at every size"),
-            0 => picked,
-            _ => format!("{picked} from {}", exact(band.from)),
-        }
-    });
-    format!("NCCL picks {}.", words.collect::<Vec<_>>().join(", then "))
-}
-
-/// A size as it is told, and its bytes where that rounds.
-fn exact(bytes: u64) -> String {
-    let told = explain::bytes(bytes);
-    match bytes.is_power_of_two() || bytes < 1024 {
-        true => told,
-        false => format!("{told} ({bytes} B)"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn band(from: u64, to: u64, algorithm: &str, protocol: &str) -> ChoiceBand {
-        ChoiceBand { from, to, algorithm: algorithm.into(), protocol: protocol.into() }
-    }
-
-    #[test]
-    fn switching_points_are_told() {
-        let bands = [
-            band(8, 1_500_000, "Ring", "LL"),
-            band(1_500_001, (2 << 20) - 1, "Ring", "Simple"),
-            band(2 << 20, 1 << 34, "NVLS", "Simple"),
-        ];
-        assert_eq!(
-            switches(&bands),
-            "NCCL picks Ring with LL, then Ring with Simple from 1.4 MiB (1500001 B), then NVLS with \
-             Simple from 2.0 MiB."
-        );
-        assert_eq!(switches(&bands[2..]), "NCCL picks NVLS with Simple at every size.");
-        let sends = [band(8, 1 << 34, "P2P", "Simple")];
-        assert!(switches(&sends).contains("no choice"));
-    }
 }

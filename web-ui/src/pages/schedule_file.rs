@@ -205,7 +205,7 @@ impl Wrong<'_> {
         self.refused.loss.as_ref().filter(|loss| loss.step + 1 == self.step)
     }
 
-    /// Whether the chunk that the proof names is wrong by now.
+    /// True if the chunk that the proof names is wrong by now.
     fn is_met(&self) -> bool {
         self.refused.step.is_none_or(|step| match self.refused.at_the_end {
             // The chunk is wrong from the step after the one that wrote it.

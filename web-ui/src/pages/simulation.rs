@@ -49,7 +49,7 @@ pub(super) fn use_ordered_simulation(
     let set = state.setter();
     let turns = use_turns();
     use_effect_with((plan.clone(), machine, order), move |(plan, machine, order)| {
-        // What the plan before is answered with may be on its way.
+        // An answer to the plan before may be on its way.
         let turn = turns.next();
         let mut held = None;
         match plan {

@@ -155,7 +155,7 @@ impl Map {
             // One reserved colour: all of it is there.
             _ if from as usize == self.ranks => Some((self.ink.done, 0.9)),
             1 => {
-                // Where sums grow, what is still one rank's own stays pale.
+                // Where sums grow, a rank's own data stays pale.
                 let share = if reduces { 0.55 } else { 1.0 };
                 Some((piece_fill(chunk.contributors.trailing_zeros()), share))
             }

@@ -131,7 +131,7 @@ impl Table<'_> {
         if was.contributors == 0 || added == 0 {
             return None;
         }
-        // Whose data has come lay with another rank, as a sum of just these ranks.
+        // The data that has come lay with another rank, as a sum of just these ranks.
         let others = (0..before.ranks.len() as u32).filter(|other| *other != rank);
         let buffers = [which, Buffer::Input, Buffer::Output, Buffer::Scratch];
         let chunks = others.filter_map(of).flat_map(|other| {

@@ -20,10 +20,30 @@ pub(crate) struct Curve {
     pub(crate) name: String,
     /// Bytes, and picoseconds or bytes a second, by size.
     pub(crate) points: Vec<(u64, u64)>,
-    /// Whether it is broken, so that two chosen ones are told apart.
+    /// True if it is broken, so that two chosen ones are told apart.
     pub(crate) dashed: bool,
-    /// Whether it is drawn in colour, and heavier than the others.
+    /// True if it is drawn in colour, and heavier than the others.
     pub(crate) chosen: bool,
+    /// Stretches of sizes that nothing measured backs: it is broken there, and says so.
+    pub(crate) extrapolated: Vec<(u64, u64)>,
+}
+
+impl Curve {
+    /// The parts of the curve in their order: points, and whether they are extrapolated.
+    fn parts(&self) -> Vec<(bool, Vec<(u64, u64)>)> {
+        let mut parts: Vec<(bool, Vec<(u64, u64)>)> = Vec::new();
+        for pair in self.points.windows(2) {
+            let beyond = |(bytes, _): (u64, u64)| {
+                self.extrapolated.iter().any(|(from, to)| (*from..=*to).contains(&bytes))
+            };
+            let beyond = beyond(pair[0]) || beyond(pair[1]);
+            match parts.last_mut() {
+                Some((same, part)) if *same == beyond => part.push(pair[1]),
+                _ => parts.push((beyond, pair.to_vec())),
+            }
+        }
+        parts
+    }
 }
 
 /// Sizes for which one thing holds, marked behind the curves.
@@ -84,6 +104,9 @@ const NAMES: u32 = 142;
 const LINE: i32 = 14;
 /// Pixels of a letter of a name.
 const LETTER: f64 = 6.7;
+
+/// Written below a part of a curve that nothing measured backs.
+const EXTRAPOLATED: &str = "extrapolated";
 
 /// Time over message size.
 #[component(Chart)]
@@ -357,6 +380,14 @@ fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Erro
     let (top, foot) = (chart.backend_coord(&(from, high)).1, chart.backend_coord(&(from, low)).1);
     let x = |bytes: u64| chart.backend_coord(&(log2(bytes).clamp(from, to), low)).0;
     draw_bands(&left, bands, (x, top, foot), (inks.line, inks.muted))?;
+    for (first, last) in curves.iter().flat_map(|curve| &curve.extrapolated) {
+        let (first, last) = (x(*first), x(*last));
+        if f64::from(last - first) > EXTRAPOLATED.len() as f64 * LETTER + 6.0 {
+            let style = TextStyle::from((FONT, 11).into_font()).color(&inks.muted);
+            let style = style.pos(Pos::new(HPos::Left, VPos::Bottom));
+            left.draw(&Text::new(EXTRAPOLATED, (first + 6, foot - 4), style))?;
+        }
+    }
     let at = log2(at).clamp(from, to);
     let upright = inks.muted.stroke_width(1);
     chart.draw_series(DashedLineSeries::new([(at, low), (at, high)], 4, 3, upright))?;
@@ -370,9 +401,12 @@ fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Erro
         let (ink, wide, _) = inks.pen(index, curve, pointed);
         let style = ink.stroke_width(wide);
         let way = || curve.points.iter().map(|&(bytes, ps)| (log2(bytes), log10(ps)));
-        match curve.dashed {
-            true => drop(chart.draw_series(DashedLineSeries::new(way(), 7, 4, style))?),
-            false => drop(chart.draw_series(LineSeries::new(way(), style))?),
+        for (beyond, part) in curve.parts() {
+            let part = part.into_iter().map(|(bytes, ps)| (log2(bytes), log10(ps)));
+            match curve.dashed || beyond {
+                true => drop(chart.draw_series(DashedLineSeries::new(part, 7, 4, style))?),
+                false => drop(chart.draw_series(LineSeries::new(part, style))?),
+            }
         }
         drawn.ways[index] = way().map(|at| chart.backend_coord(&at)).collect();
         if let Some((_, y)) = drawn.ways[index].last() {
@@ -408,7 +442,7 @@ fn apart(mut ends: Vec<(i32, usize)>, height: i32) -> Vec<(i32, i32, usize)> {
         let after = stands.last().map_or(LINE / 2, |last| last + LINE);
         stands.push((*y).max(after));
     }
-    // What was pushed out at the foot goes up again.
+    // Labels that were pushed out at the foot go up again.
     let mut under = height - LINE / 2;
     for stand in stands.iter_mut().rev() {
         *stand = (*stand).min(under);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 /// Lines shown before and after the one that is meant.
-const AROUND: usize = 4;
+const AROUND: usize = 6;
 
 /// The texts that were dropped, by path: within the folder that was dropped, else the file's name.
 pub(crate) type Texts = Rc<BTreeMap<String, Rc<str>>>;
@@ -38,6 +38,9 @@ pub(crate) fn meant<'t>(texts: &'t Texts, path: &str) -> Option<(&'t str, &'t Rc
 pub(crate) struct ExcerptProps {
     pub(crate) name: String,
     pub(crate) text: Rc<str>,
+    /// The number of the text's first line, counted from 1, if it is a part of the file.
+    #[prop_or(1)]
+    pub(crate) first: usize,
     /// Counted from 1.
     pub(crate) line: usize,
 }
@@ -45,16 +48,16 @@ pub(crate) struct ExcerptProps {
 /// A line of a dropped file with those around it.
 #[component(Excerpt)]
 pub(crate) fn excerpt(props: &ExcerptProps) -> Html {
-    let ExcerptProps { name, text, line } = props;
-    let from = line.saturating_sub(AROUND + 1);
-    let lines = text.lines().enumerate().skip(from).take(line + AROUND - from);
+    let ExcerptProps { name, text, first, line } = props;
+    let from = line.saturating_sub(AROUND).max(*first);
+    let lines = (*first..).zip(text.lines()).skip(from - first).take(line + AROUND + 1 - from);
     html! {
         <figure class="source" data-test="dropped-source">
             <figcaption class="mono">{ format!("{name}:{line}") }</figcaption>
             <ol>
                 { for lines.map(|(at, text)| html! {
-                    <li class={classes!((at + 1 == *line).then_some("here"))}>
-                        <span class="number">{ at + 1 }</span><code>{ text }</code>
+                    <li class={classes!((at == *line).then_some("here"))}>
+                        <span class="number">{ at }</span><code>{ text }</code>
                     </li>
                 }) }
             </ol>

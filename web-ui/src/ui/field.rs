@@ -80,10 +80,10 @@ pub(crate) struct NumberFieldProps {
     pub(crate) on_choose: Callback<u64>,
     #[prop_or_default]
     pub(crate) disabled: bool,
-    /// Whether a slider stands beside it.
+    /// True if a slider stands beside it.
     #[prop_or_default]
     pub(crate) slider: bool,
-    /// Whether the label is for screen readers only.
+    /// True if the label is for screen readers only.
     #[prop_or_default]
     pub(crate) bare: bool,
 }
@@ -101,7 +101,7 @@ pub(crate) fn number_field(props: &NumberFieldProps) -> Html {
         // `1e6` is a number too.
         let typed = input.value().trim().parse::<f64>().ok().filter(|typed| typed.is_finite());
         let Some(typed) = typed else {
-            // What is no number leaves the value in use, and shows it.
+            // A text that is no number is replaced by the value in use.
             input.set_value(&current.to_string());
             set_brought.set(Some("That is no number.".to_owned()));
             return None;

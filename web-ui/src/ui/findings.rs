@@ -4,13 +4,14 @@ use super::facts::Facts;
 use super::go::Go;
 use super::keys;
 use super::ladder::ladder;
+use super::log_line::LogLine;
 use super::prose::prose;
 use super::what_is_this::WhatIsThis;
 use crate::dom::{self, Listener};
 use crate::explain;
 use lockstep_core::rank::GlobalRank;
 use lockstep_diagnosis::{Certainty, Evidence, Finding, Report, Verdict};
-use lockstep_web_protocol::Which;
+use lockstep_web_protocol::{SessionId, Which};
 use web_sys::KeyboardEvent;
 use yew::prelude::*;
 
@@ -21,6 +22,9 @@ pub(crate) struct FindingsProps {
     /// A name of a rank or a call leads to it.
     #[prop_or_default]
     pub(crate) on_go: Option<Callback<Go>>,
+    /// The session of which it is: its files are asked for the lines that the evidence names.
+    #[prop_or_default]
+    pub(crate) session: Option<SessionId>,
     /// A section in Markdown that the report ends with.
     #[prop_or_default]
     pub(crate) appendix: AttrValue,
@@ -58,7 +62,7 @@ pub(crate) fn findings(props: &FindingsProps) -> Html {
     };
     let copied = use_state(|| false);
     {
-        // What was copied before lacks the newest note.
+        // The copied text lacks the newest note.
         let copied = copied.setter();
         use_effect_with(props.appendix.clone(), move |_| copied.set(false));
     }
@@ -84,7 +88,7 @@ pub(crate) fn findings(props: &FindingsProps) -> Html {
                     { for report.unseen.iter().map(|unseen| html! { <li>{ prose(unseen) }</li> }) }
                 </ul>
             }
-            { for report.findings.iter().map(|finding| card(finding, props.on_go.as_ref())) }
+            { for report.findings.iter().map(|finding| card(finding, props)) }
             { for report.notes.iter().map(|note| html! { <p class="note muted">{ prose(note) }</p> }) }
         </section>
     }
@@ -146,7 +150,8 @@ fn ranks(ranks: &[GlobalRank]) -> String {
     explain::ranks(ranks.iter().map(|rank| rank.0))
 }
 
-fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
+fn card(finding: &Finding, props: &FindingsProps) -> Html {
+    let on_go = props.on_go.as_ref();
     let mut facts = Vec::new();
     let mut fact = |name: &str, value: String| {
         if !value.is_empty() {
@@ -190,7 +195,7 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
             .map(|seen| {
                 html! {
                     <li>
-                        { evidence_line(seen, on_go) }
+                        { evidence_line(seen, props) }
                     </li>
                 }
             })
@@ -234,17 +239,22 @@ fn message(text: &str) -> Html {
     }
 }
 
-/// A line of the evidence; all of it leads to the call, where it can be gone to.
-fn evidence_line(seen: &Evidence, on_go: Option<&Callback<Go>>) -> Html {
+/// A line of the evidence; all of it leads to the line of the log that says so, else to the call, where it can be gone
+/// to.
+fn evidence_line(seen: &Evidence, props: &FindingsProps) -> Html {
     let words = html! {
         <>
         <b>{ format!("rank {}", seen.rank) }</b>
         if let Some(frame) = &seen.frame { <code>{ frame }</code> }
         <span>{ prose(&seen.note) }</span>
         if let Some(entry) = seen.entry { <span class="muted">{ format!("entry {entry}") }</span> }
+        if let Some(place) = &seen.place { <code class="place">{ place.to_string() }</code> }
         </>
     };
-    let Some(on_go) = on_go else { return words };
+    if let Some((place, session)) = seen.place.clone().zip(props.session) {
+        return html! { <LogLine {place} {session} {words} /> };
+    }
+    let Some(on_go) = &props.on_go else { return words };
     let to = Go { rank: seen.rank.0, which: seen.entry.map_or(Which::Last, Which::Entry) };
     let go = on_go.reform(move |_: MouseEvent| to.clone());
     html! { <button class="goes line" onclick={go} title="Show it in the timeline" data-test="go-evidence">{ words }</button> }

@@ -11,11 +11,11 @@ const NARROW: &str = "(max-width: 640px)";
 /// Given around a view that is shown beside a text: its form folds on wide pages, too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Beside {
-    /// Whether the text asks what the diagnosis would answer, so that it is not shown yet.
+    /// True if the text asks what the diagnosis would answer, so that it is not shown yet.
     pub(crate) asking: bool,
 }
 
-/// Whether a text beside this view asks what the diagnosis would answer.
+/// True if a text beside this view asks what the diagnosis would answer.
 #[hook]
 pub(crate) fn use_asking() -> bool {
     use_context::<Beside>().is_some_and(|beside| beside.asking)

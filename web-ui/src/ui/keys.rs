@@ -118,7 +118,7 @@ pub(crate) fn keys_help(props: &KeysHelpProps) -> Html {
     };
     let beside = {
         let (dialog, close) = (dialog.clone(), close.clone());
-        // What lies around it belongs to it, and is no part of what is in it.
+        // The backdrop belongs to the dialog but is no part of its content.
         Callback::from(move |event: MouseEvent| {
             if event.target().map(JsValue::from) == dialog.get().map(JsValue::from) {
                 close.emit(());

@@ -49,7 +49,7 @@ fn quiet_clock(props: &QuietClockProps) -> Html {
 #[derive(Properties, PartialEq)]
 pub(crate) struct LiveRunProps {
     pub(crate) run: RealRunHandle,
-    /// Whether it stood paused when it was first seen.
+    /// True if it stood paused when it was first seen.
     #[prop_or_default]
     pub(crate) paused: bool,
     /// Shown instead of its timeline alone.

@@ -17,6 +17,7 @@ mod in_sight;
 pub(crate) mod keys;
 mod ladder;
 mod live_run;
+mod log_line;
 mod matrix;
 mod messages;
 mod pairs;

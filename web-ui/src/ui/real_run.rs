@@ -22,7 +22,7 @@ pub(crate) struct RealRunProps {
     pub(crate) plan: Rc<Plan>,
     /// The simulation to compare the run with.
     pub(crate) simulated: Option<SessionId>,
-    /// Whether the run is meant to hang, so that its findings are the point.
+    /// True if the run is meant to hang, so that its findings are the point.
     #[prop_or_default]
     pub(crate) hangs: bool,
     /// The faults that are filled in at first.

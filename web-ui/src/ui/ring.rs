@@ -370,7 +370,7 @@ fn place(props: &MessagesProps, rank: usize, all: Places<'_>, node: f64) -> Html
         Doing::Finished => ("finished", "finished"),
         Doing::Died => ("died", "dead"),
     };
-    // How far the rank is in its call, around its node.
+    // The progress of the rank's call, around its node.
     let call = state.calls.last();
     let share = call.map_or(0.0, |call| {
         f64::from(call.round.passed(call.rounds)) / f64::from(call.rounds.max(1))

@@ -12,7 +12,7 @@ use yew::prelude::*;
 #[derive(Properties, PartialEq)]
 pub(crate) struct SourceViewProps {
     pub(crate) source: Source,
-    /// Which of the plan's sources this is.
+    /// Its index among the plan's sources.
     #[prop_or_default]
     pub(crate) index: u32,
     pub(crate) view: Option<Rc<View>>,
@@ -79,7 +79,7 @@ pub(crate) fn source_view(props: &SourceViewProps) -> Html {
             <figcaption class="mono">{ &props.source.path }</figcaption>
             <ol>
                 { for (1..).zip(props.source.text.lines()).map(|(line, text)| {
-                    // What does not fit goes on further in: to the left it would belong to another block.
+                    // A wrapped line goes on further in: at the left it would seem to belong to another block.
                     let hanging = text.chars().take_while(|char| *char == ' ').count() + 2;
                     let here = at.get(&line).map(Vec::as_slice).unwrap_or_default();
                     html! {

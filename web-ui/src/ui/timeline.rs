@@ -68,7 +68,7 @@ pub(crate) struct TimelineProps {
     /// Rows are at least this high, in pixels, even if not all ranks are in sight then.
     #[prop_or_default]
     pub(crate) least_row: f64,
-    /// Whether the end stays in sight as it moves.
+    /// True if the end stays in sight as it moves.
     #[prop_or_default]
     pub(crate) follow: bool,
     /// The rows; a row a rank if absent.
@@ -482,7 +482,7 @@ fn use_raster(
                     .await;
                 if let Ok(answered) = answered {
                     let bytes = answered.bytes();
-                    if let Response::Drawn { rows, texts } = answered.response {
+                    if let Response::Drawn { cut, rows, texts } = answered.response {
                         raster.set(Some(Rc::new(Raster {
                             session,
                             window,
@@ -490,6 +490,7 @@ fn use_raster(
                             rows,
                             classes: bytes,
                             texts,
+                            cut,
                         })));
                     }
                 } else {
@@ -501,6 +502,7 @@ fn use_raster(
                         rows: Vec::new(),
                         classes: Vec::new(),
                         texts: Vec::new(),
+                        cut: false,
                     };
                     raster.set(Some(Rc::new(nothing)));
                 }
@@ -516,10 +518,13 @@ fn use_raster(
 pub(crate) struct LegendProps {
     /// The kinds of calls that are there.
     pub(crate) kinds: Vec<u8>,
-    /// Whether messages have rows of their own.
+    /// True if messages have rows of their own.
     pub(crate) has_messages: bool,
-    /// Whether one of the calls never ended.
+    /// True if one of the calls never ended.
     pub(crate) unfinished: bool,
+    /// True if the end of the recording cuts what has not ended.
+    #[prop_or_default]
+    pub(crate) cut: bool,
 }
 
 /// The kinds of calls that are in a timeline, and their colours.
@@ -534,7 +539,10 @@ pub(crate) fn legend(props: &LegendProps) -> Html {
             if props.has_messages {
                 <li><i style={format!("background:linear-gradient(90deg, {}, {})", palette::piece_fill(0), palette::piece_fill(7))} />{ "messages, by chunk" }</li>
             }
-            if props.unfinished { <li><i class="stuck" />{ "not completed by the end" }</li> }
+            if props.unfinished {
+                <li><i class="stuck" />{ "not completed by the end" }</li>
+                if props.cut { <li><i class="cut" />{ "the recording ends here" }</li> }
+            }
         </ul>
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct WaitGraphProps {
     /// Ranks of a node; 0 when there are no nodes.
     #[prop_or_default]
     pub(crate) ranks_per_node: u32,
-    /// Whether it is a moment of many, not the end.
+    /// True if it is a moment of many, not the end.
     #[prop_or_default]
     pub(crate) now: bool,
     /// A rank goes to its place in the timeline.

@@ -112,7 +112,7 @@ fn lab(call: Collective, algorithm: Algorithm, n: u32, count: u64) -> Collective
     CollectiveLab { algorithm, timeout_ms: 1 << 40, ..CollectiveLab::new(call, n, count) }
 }
 
-/// Whether `counted` is what was said, to so much.
+/// Asserts that `counted` is the said number, within `slack`.
 fn assert_holds(holds: Holds, n: u32, counted: f64, said: f64, slack: f64, what: &str) {
     let what = format!("{what}: is {counted}, said {said}");
     let close = (counted - said).abs() <= slack;

@@ -3,6 +3,7 @@
 
 use crate::explain;
 use crate::pages::asked::{Asked, Unmet};
+use crate::pages::fabric_fault::{FABRIC, fabric_fault_fields, with_fault};
 use crate::pages::known_clusters::{cluster_choices, use_known_clusters};
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField, SizeField};
@@ -30,12 +31,14 @@ pub(super) struct ClusterChoice {
     pub(super) nodes: u32,
     /// Ranks on each node; all GPUs if it is not said.
     pub(super) per_node: Option<u32>,
+    /// The slow or broken part of its fabric; empty for none.
+    pub(super) fault: String,
     pub(super) bytes: u64,
 }
 
 impl ClusterChoice {
     /// The choice in an address, what it does not say being the default, and what of it cannot be.
-    /// Whether there is such a cluster is the worker's to say.
+    /// The worker says if there is such a cluster.
     pub(super) fn read(route: &Route) -> (ClusterChoice, Vec<Unmet>) {
         let mut asked = Asked::new(route);
         let cluster = asked.text("cluster").unwrap_or("h100x8");
@@ -45,9 +48,10 @@ impl ClusterChoice {
         let nodes = asked.number("nodes", NODES, 1, WHY) as u32;
         let per_node = route.get("per_node").is_some();
         let per_node = per_node.then(|| asked.number("per_node", PER_NODE, 8, PER_NODE_WHY) as u32);
+        let fault = asked.text(FABRIC).unwrap_or_default().chars().take(60).collect();
         let most = 1 << MAX_LOG2;
         let bytes = asked.number("bytes", (1, most), 64 << 20, "Up to 2^34 bytes: 16 GiB.");
-        (ClusterChoice { cluster, collective, nodes, per_node, bytes }, asked.unmet)
+        (ClusterChoice { cluster, collective, nodes, per_node, fault, bytes }, asked.unmet)
     }
 
     /// The address of the choice.
@@ -57,6 +61,7 @@ impl ClusterChoice {
             .with("collective", self.collective)
             .with("nodes", self.nodes)
             .with("bytes", self.bytes);
+        let route = with_fault(route, &self.fault);
         match self.per_node {
             Some(per_node) => route.with("per_node", per_node),
             None => route,
@@ -70,6 +75,7 @@ impl ClusterChoice {
             collective: self.collective.to_owned(),
             ranks: AskedRanks::Nodes(self.nodes),
             per_node: self.per_node,
+            fault: self.fault.clone(),
             bytes: self.bytes,
         }
     }
@@ -109,6 +115,10 @@ pub(super) fn cluster_form(props: &ClusterFormProps) -> Html {
         let to = move |value: String| route.clone().without("per_node").with("cluster", value);
         props.on_route.reform(to)
     };
+    let fault = {
+        let route = route.clone();
+        props.on_route.reform(move |fault: String| with_fault(route.clone(), &fault))
+    };
     let known = use_known_clusters(true);
     let clusters = cluster_choices(&known, &choice.cluster);
     let collectives = COLLECTIVES.map(Choice::word).to_vec();
@@ -119,6 +129,7 @@ pub(super) fn cluster_form(props: &ClusterFormProps) -> Html {
             <SelectField name="collective" label="Collective" value={choice.collective} choices={collectives} on_choose={word("collective")} />
             <NumberField name="nodes" label="Nodes" value={u64::from(choice.nodes)} min={NODES.0} max={NODES.1} on_choose={number("nodes")} />
             <NumberField name="per_node" label="Ranks on each node" value={per_node} min={1} max={u64::from(props.gpus)} on_choose={number("per_node")} />
+            { fabric_fault_fields(&choice.fault, &fault) }
             <SizeField name="bytes" label={format!("Bytes, as nccl-tests counts ({})", explain::bytes(choice.bytes))} value={choice.bytes}
                        max_log2={MAX_LOG2} on_choose={number("bytes")} />
         </form>

@@ -49,7 +49,7 @@ fn use_answer<T: 'static>(asking: Option<Asking>, read: fn(Response) -> Option<T
     {
         let (set, progress) = (found.setter(), progress.setter());
         use_effect_with(asking.clone(), move |asking| {
-            // What the question before is answered with may be on its way.
+            // An answer to the question before may be on its way.
             let turn = turns.next();
             let mut held = None;
             match asking {

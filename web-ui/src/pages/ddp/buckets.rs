@@ -46,22 +46,22 @@ fn table(account: &DdpAccount, label: Option<&str>) -> Html {
         html! {
             <tr>
                 <th scope="row"><i class="swatch" style={format!("background:{}", piece_fill(bucket_piece(number as u32)))} />{ number }</th>
-                <td class="n">{ commas(bucket.bytes) }</td>
-                <td class="n">{ bucket.params.len() }</td>
+                <td class="n" data-name="bytes">{ commas(bucket.bytes) }</td>
+                <td class="n" data-name="gradients">{ bucket.params.len() }</td>
                 <td class="mono names">{ names }</td>
-                <td class="mono">{ bucket.last.map_or("–".to_owned(), |last| name(Some(&last))) }</td>
-                <td class="n">{ time(bucket.full_ps) }</td>
-                <td>{ held }</td>
-                <td class="n">{ time(bucket.launch_ps) }</td>
-                <td class="n">{ time(bucket.span_ps.map(|(start, _)| start)) }</td>
-                <td class="n">{ time(bucket.span_ps.map(|(_, end)| end)) }</td>
-                <td class={classes!("n", (bucket.exposed_ps > 0).then_some("across"))}>{ explain::time(bucket.exposed_ps) }</td>
+                <td class="mono" data-name="waits for">{ bucket.last.map_or("–".to_owned(), |last| name(Some(&last))) }</td>
+                <td class="n" data-name="full">{ time(bucket.full_ps) }</td>
+                <td data-name="held back by">{ held }</td>
+                <td class="n" data-name="launched">{ time(bucket.launch_ps) }</td>
+                <td class="n" data-name="starts">{ time(bucket.span_ps.map(|(start, _)| start)) }</td>
+                <td class="n" data-name="done">{ time(bucket.span_ps.map(|(_, end)| end)) }</td>
+                <td class={classes!("n", (bucket.exposed_ps > 0).then_some("across"))} data-name="exposed">{ explain::time(bucket.exposed_ps) }</td>
             </tr>
         }
     });
     html! {
         <div class="scroll tall" tabindex="0" role="group" aria-label="The buckets">
-        <table class="plain figures-table" data-test={format!("bucket-table-{}", label.unwrap_or("A"))}>
+        <table class="plain figures-table cards" data-test={format!("bucket-table-{}", label.unwrap_or("A"))}>
             <caption class="muted">{ match label {
                 Some(label) => format!("{label}: the buckets of pass {}, in the order of their launch", pass.number + 1),
                 None => format!("The buckets of pass {}, in the order of their launch; times from its beginning", pass.number + 1),

@@ -100,7 +100,7 @@ fn line(
         let sign = signed(value, before.map(of));
         html! { <td class={classes!("n", sign)} data-name={name}>{ words(value) }</td> }
     };
-    // What adds up over the passes of a step.
+    // Figures that add up over the passes of a step.
     let summed = |name: &'static str, of: fn(&Summary) -> u64, words: fn(u64) -> String| {
         if !each {
             return cell(name, of, words);

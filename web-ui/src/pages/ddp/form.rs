@@ -353,7 +353,7 @@ fn averagers(knobs: &Knobs) -> Vec<Choice> {
     all
 }
 
-/// Which of the two settings the form changes.
+/// The one of the two settings that the form changes.
 fn sides(choice: &LabChoice, on_choose: &Callback<LabChoice>) -> Html {
     let go = |next: LabChoice| on_choose.reform(move |_: MouseEvent| next.clone());
     let Some(b) = &choice.b else {

@@ -410,7 +410,7 @@ impl Knobs {
         })
     }
 
-    /// Whether there is anything of a hook's state to choose.
+    /// True if there is anything of a hook's state to choose.
     pub(super) fn hook_has_state(&self) -> bool {
         !matches!(self.hook, "none" | "fp16" | "bf16" | "noop")
     }

@@ -9,7 +9,7 @@ pub(super) struct Block {
     pub(super) param: u32,
     pub(super) bucket: u32,
     pub(super) x: f64,
-    /// Which shelf.
+    /// The shelf.
     pub(super) row: u32,
     pub(super) width: f64,
 }

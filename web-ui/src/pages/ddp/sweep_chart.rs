@@ -91,7 +91,7 @@ impl Upright {
         let logarithmic = least > 0.0 && most / least > 30.0;
         let (low, high) = match logarithmic {
             true => (least.log10() - 0.05, most.log10() + 0.1),
-            // What differs by little is looked at closely.
+            // A small range is drawn large.
             false if least > most / 2.0 => {
                 let margin = (most - least).max(most / 50.0) * 0.2;
                 (least - margin, most + margin)

@@ -68,13 +68,13 @@ pub(super) struct DebuggerProps {
     /// The story of the program, step by step.
     #[prop_or_default]
     pub(super) chapters: Rc<Vec<Chapter>>,
-    /// Whether it begins at its end, where everybody stands for good.
+    /// True if it begins at its end, where everybody stands for good.
     #[prop_or_default]
     pub(super) from_end: bool,
     /// Asks which rank is to blame, and shows the answer when this is called.
     #[prop_or_default]
     pub(super) on_answer: Option<Callback<()>>,
-    /// Whether the program is written here, so that its text is open at first.
+    /// True if the program is written here, so that its text is open at first.
     #[prop_or_default]
     pub(super) writing: bool,
     /// Hears of another text.

@@ -27,7 +27,7 @@ pub(super) fn output(props: &OutputProps) -> Html {
         props.view.as_ref().map(|view| view.ranks.iter().map(|rank| rank.op).collect());
     let is_reached = |print: &&Printed| ended.as_ref().is_none_or(|ops| print.is_reached(ops));
     let reached: Vec<&Printed> = printed.iter().filter(is_reached).collect();
-    // What it raises is the last that it does.
+    // An exception is the last thing that a rank does.
     let has_raised = |rank: &GlobalRank| {
         let ops = plan.program(*rank).map_or(0, |program| program.ops.len());
         let at = ended.as_ref().and_then(|ended| ended.get(rank.index()));

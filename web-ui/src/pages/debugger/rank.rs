@@ -133,7 +133,7 @@ fn numbers(view: &View, groups: &[ProcessGroup], rank: u32) -> Vec<Numbers> {
         .filter(|(_, group)| group.ranks().iter().any(|member| member.0 == rank));
     mine.map(|(id, group)| {
         let call = at(rank, id);
-        // What a device has not begun is called all the same.
+        // A call that the device has not begun has been made all the same.
         let queued = |rank: u32| {
             let pending = &view.ranks.get(rank as usize)?.pending;
             pending.iter().find(|work| work.group.index() == id)

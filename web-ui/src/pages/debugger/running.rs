@@ -83,7 +83,7 @@ pub(super) fn use_running(
         });
     }
     let compiled = (*known).clone();
-    // Where the address says nothing of links, the program may.
+    // If the address names no links, the program may.
     let machine = match &compiled {
         Some(compiled) if asked == Machine::default() => {
             Topology::of_ranks_per_node(compiled.plan.ranks_per_node).into()

@@ -20,7 +20,7 @@ pub(super) struct CardProps {
     pub(super) account: Option<Result<Rc<Account>, String>>,
     /// Its time on the chosen cluster.
     pub(super) on_cluster: Option<OnCluster>,
-    /// Whether the account is of what is chosen now.
+    /// True if the account is of what is chosen now.
     pub(super) fresh: bool,
     pub(super) fastest: bool,
     pub(super) on_pick: Callback<Algorithm>,

@@ -1,7 +1,7 @@
 //! The gallery on a named cluster: NCCL's choice over size, and what its own algorithms take.
 
 use super::choice::GalleryChoice;
-use crate::pages::nccl_choice::{bands, curves, switches};
+use crate::pages::nccl_choice::{bands, curves};
 use crate::ui::Chart;
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::Algorithm;
@@ -48,12 +48,13 @@ fn bytes(choice: &GalleryChoice) -> u64 {
 
 /// The question about NCCL's choice; none without a cluster, or where NCCL has no such collective.
 pub(super) fn question(choice: &GalleryChoice) -> Option<ClusterQuestion> {
-    let Machine::Cluster { name, ranks_per_node } = choice.machine else { return None };
+    let Machine::Cluster { name, ranks_per_node, fault } = choice.machine else { return None };
     Some(ClusterQuestion {
         cluster: name.to_string(),
         collective: nccl_tests_name(choice.collective)?.to_owned(),
         ranks: AskedRanks::InAll(choice.world_size),
         per_node: (ranks_per_node > 0).then_some(ranks_per_node),
+        fault: fault.to_string(),
         bytes: bytes(choice).max(1),
     })
 }
@@ -109,11 +110,11 @@ pub(super) fn choice_by_size(props: &ChoiceBySizeProps) -> Html {
     html! {
         <section class="panel sweep" data-test="nccl-choice">
             <header><h2>{ "NCCL's choice by size" }</h2><span class="muted hint">{ format!("{what}; the dashed line is the size that is chosen, in bytes as nccl-tests counts them") }</span></header>
-            if account.extrapolated {
-                <p class="notice" data-test="extrapolated">{ "Extrapolated: no measured table of such a machine backs these times." }</p>
+            if let Some(not_backed) = &account.not_backed {
+                <p class="notice" data-test="extrapolated">{ not_backed }</p>
             }
             <Chart curves={drawn.0.clone()} bands={drawn.1.clone()} at={bytes(&props.choice)} words={format!("time of NCCL's choice and of each of its algorithms by size, {what}")} />
-            <p data-test="switches">{ switches(&account.bands) }</p>
+            <p data-test="switches">{ &account.switches }</p>
         </section>
     }
 }
@@ -154,6 +155,7 @@ mod tests {
             algorithm: algorithm.into(),
             protocol: "LL".into(),
             channels: 1,
+            extrapolated: false,
             others: Vec::new(),
         };
         let way = |algorithm: &str, protocol: &str, expected_ps, predicted_ps| Weighed {
@@ -172,7 +174,12 @@ mod tests {
             taken_for: None,
             sources: Vec::new(),
             extrapolated: false,
+            not_backed: None,
+            measured: Default::default(),
+            csv: String::new(),
             points: Vec::new(),
+            beyond: Vec::new(),
+            switches: String::new(),
             bands: Vec::new(),
             at: point("NVLS"),
             weighed: vec![

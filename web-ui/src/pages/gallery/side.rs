@@ -237,7 +237,7 @@ struct HalfProps {
     choice: GalleryChoice,
     view: Option<Rc<View>>,
     opened: Option<Rc<Opened>>,
-    /// Whether it cannot be simulated.
+    /// True if it cannot be simulated.
     failed: bool,
     account: Option<Rc<Account>>,
     /// The step that both stand at, if they stand at the same one: a round, from 0.

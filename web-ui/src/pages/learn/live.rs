@@ -39,7 +39,7 @@ pub(super) struct LiveProps {
     pub(super) show: Show,
     /// The step of the lesson: a step begins at what it shows, wherever the one before was left.
     pub(super) step: usize,
-    /// Whether a question is open that what the diagnosis says would answer.
+    /// True if a question is open that what the diagnosis says would answer.
     pub(super) asking: bool,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Kept {
     /// The step from 0 that was read last.
     #[serde(default)]
     pub(super) at: usize,
-    /// Whether the last step was read and all questions were answered.
+    /// True if the last step was read and all questions were answered.
     #[serde(default)]
     pub(super) done: bool,
 }
@@ -40,7 +40,7 @@ impl Kept {
         self.chosen.get(&step).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether the question of a step was answered rightly.
+    /// True if the question of a step was answered rightly.
     pub(super) fn is_solved(&self, step: usize) -> bool {
         self.solved.get(&step).copied().unwrap_or(false)
     }

@@ -14,7 +14,7 @@ pub(super) struct QuestionProps {
     pub(super) ask: Rc<Ask>,
     /// The answers that were chosen, in order.
     pub(super) chosen: Vec<usize>,
-    /// Whether the right one is among them.
+    /// True if the right one is among them.
     pub(super) solved: bool,
     pub(super) on_choose: Callback<usize>,
 }

@@ -9,7 +9,7 @@ use yew::prelude::*;
 #[derive(Properties, PartialEq)]
 pub(super) struct CellsProps {
     pub(super) account: Rc<MeshAccount>,
-    /// Which dimension's groups give the colours.
+    /// The dimension whose groups give the colours.
     pub(super) dim: usize,
     pub(super) ranks_per_node: u32,
     pub(super) selected: Option<u32>,

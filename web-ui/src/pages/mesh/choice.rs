@@ -40,7 +40,7 @@ pub(super) struct MeshChoice {
     pub(super) dims: Result<Vec<(String, u32)>, String>,
     /// As it was typed.
     pub(super) typed: String,
-    /// Which dimension is coloured.
+    /// The dimension that is coloured.
     pub(super) dim: usize,
     pub(super) rank: Option<u32>,
     pub(super) collective: Collective,
@@ -121,7 +121,7 @@ impl MeshChoice {
         })
     }
 
-    /// Whether all of its ranks can be drawn.
+    /// True if all of its ranks can be drawn.
     pub(super) fn is_drawn(&self) -> bool {
         self.world_size() <= MAX_DRAWN
     }

@@ -37,7 +37,7 @@ impl Lines {
         (0..self.size.min(3)).map(move |place| first + place * stride)
     }
 
-    /// Whether no group has ranks on two nodes: a group spans a block of `size * stride` ranks, and
+    /// True if no group has ranks on two nodes: a group spans a block of `size * stride` ranks, and
     /// a border inside a block cuts one of its groups.
     fn stay_inside(&self, world: u32, node: u32) -> bool {
         let block = u64::from(self.size) * u64::from(self.stride);

@@ -217,20 +217,21 @@ fn calls(a: &Side, b: &Side) -> Html {
     if kinds.is_empty() {
         return html! {};
     }
+    let names = [a, b].map(|side| format!("calls, run {}", side.run.id));
     let row = |((op, group, bytes), sides): (&(String, String, u64), &[Option<&CallKind>; 2])| {
         let [a, b] = sides.map(|kind| kind.map(|kind| kind.median_ps));
-        let cell = |kind: &Option<&CallKind>| match kind {
-            None => html! { <><td class="n">{ "–" }</td><td class="n" /></> },
-            Some(kind) => {
-                html! { <><td class="n">{ kind.count }</td><td class="n">{ explain::time(kind.median_ps) }</td></> }
-            }
+        let cell = |(kind, of): (&Option<&CallKind>, &String)| {
+            let (count, median) = kind.map_or(("–".to_owned(), String::new()), |kind| {
+                (kind.count.to_string(), explain::time(kind.median_ps))
+            });
+            html! { <><td class="n" data-name={of.clone()}>{ count }</td><td class="n" data-name="median time">{ median }</td></> }
         };
-        html! { <tr><th scope="row">{ op }</th><td>{ group }</td><td class="n">{ explain::bytes(*bytes) }</td>{ for sides.iter().map(cell) }<td class="n">{ change(a, b) }</td></tr> }
+        html! { <tr><th scope="row">{ op }</th><td data-name="group">{ group }</td><td class="n" data-name="bytes">{ explain::bytes(*bytes) }</td>{ for sides.iter().zip(&names).map(cell) }<td class="n" data-name="change">{ change(a, b) }</td></tr> }
     };
     html! {
-        <div class="scroll" tabindex="0"><table class="plain figures-table">
-            <thead><tr><th>{ "collective" }</th><th>{ "group" }</th><th class="n">{ "bytes" }</th>{ for [a, b].map(|side| html! {
-                <><th class="n">{ format!("calls, run {}", side.run.id) }</th><th class="n">{ "median time" }</th></>
+        <div class="scroll" tabindex="0"><table class="plain figures-table cards">
+            <thead><tr><th>{ "collective" }</th><th>{ "group" }</th><th class="n">{ "bytes" }</th>{ for names.iter().map(|name| html! {
+                <><th class="n">{ name }</th><th class="n">{ "median time" }</th></>
             }) }<th class="n">{ "change" }</th></tr></thead>
             <tbody>{ for kinds.iter().map(row) }</tbody>
         </table></div>

@@ -171,7 +171,7 @@ impl Actions {
     }
 }
 
-/// Whether a run has every word that was typed, in lower case, somewhere in its row.
+/// True if a run has every word that was typed, in lower case, somewhere in its row.
 fn is_wanted(run: &Run, words: &str) -> bool {
     let shown = ["name", "world_size", "backend"].map(|name| run.text(name)).join(" ");
     let row = format!(

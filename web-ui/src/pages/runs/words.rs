@@ -7,7 +7,7 @@ use lockstep_sim::Comparison;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Whether its user ended a run.
+/// True if its user ended a run.
 pub(super) fn ended_by_user(run: &Run) -> bool {
     run.text("outcome") == "cancelled"
 }
@@ -22,7 +22,7 @@ pub(super) fn ending(run: &Run) -> String {
     }
 }
 
-/// Whether a run stands because it was told to pause.
+/// True if a run stands because it was told to pause.
 pub(super) fn is_paused(run: &Run) -> bool {
     run.fields.get("paused").and_then(Value::as_bool).unwrap_or_default()
 }
@@ -46,7 +46,7 @@ pub(super) fn diagnosis(fields: &Value) -> String {
     }
 }
 
-/// Whether the values are the simulator's, in a word.
+/// True if the values are the simulator's, in a word.
 pub(super) fn agreement(fields: &Value) -> String {
     match compared_there(fields) {
         Some(compared) if compared.all_equal() => "all equal".to_owned(),

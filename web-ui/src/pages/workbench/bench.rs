@@ -7,6 +7,7 @@ use super::measured::{Marked, MeasuredArea};
 use super::rows;
 use super::selection::{Along, Selection, use_selection};
 use crate::ui::{Legend, Order, PathMark, SelectField, Timeline};
+use lockstep_core::trace::Origin;
 use lockstep_web_protocol::{FoundCalls, LiveCount, Opened};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -110,7 +111,8 @@ impl Bench {
                       area={marked.as_ref().map(|(area, _)| area.clone())} on_area={looks.then_some(mark_area)} path={(**path).clone()} {flags}
                       on_select={looks.then(|| selection.select.clone())} on_step={looks.then(|| selection.step.clone())} compared={below.is_some()} />
             { below.unwrap_or_default() }
-            <Legend kinds={opened.kinds.clone()} has_messages={opened.has_messages} unfinished={opened.unfinished && !future_hidden && grown.is_none()} />
+            <Legend kinds={opened.kinds.clone()} has_messages={opened.has_messages} unfinished={opened.unfinished && !future_hidden && grown.is_none()}
+                    cut={matches!(opened.header.origin, Origin::Recorded { .. })} />
             // One pane at a time, or no room is left for the timeline.
             if let Some((area, _)) = marked.as_ref().filter(|(_, done)| *done && looks) {
                 <MeasuredArea {session} account={opened.account()} area={area.clone()} on_note={selection.note.clone()} on_close={unmark} />

@@ -17,7 +17,7 @@ const MAX_MEMBERS: usize = 128;
 #[derive(Properties, PartialEq)]
 pub(super) struct DetailsProps {
     pub(super) details: Rc<CallDetails>,
-    /// Whether its rank is kept at the top.
+    /// True if its rank is kept at the top.
     pub(super) pinned: bool,
     /// The reader's notes, of all calls.
     pub(super) notes: Rc<Vec<Note>>,

@@ -95,7 +95,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
             <section class="panel verdicts" aria-label="What is wrong">
                 { not_used(&opened.problems) }
                 if !props.judged { <p class="muted" data-test="not-judged">{ not_judged(props.grown.is_some()) }</p> }
-                if !asking { <Findings report={opened.report.clone()} on_go={Some(selection.go.clone()).filter(|_| !no_calls)} {appendix} /> }
+                if !asking { <Findings report={opened.report.clone()} session={opened.session} on_go={Some(selection.go.clone()).filter(|_| !no_calls)} {appendix} /> }
                 if !asking && recorded && has_repair { <Repair stage={(*repair).clone()} try_it={try_repair} /> }
                 <Notes notes={(*selection.notes).clone()} on_go={selection.go.clone()} on_drop={selection.drop_note.clone()} />
                 if !no_calls {

@@ -61,7 +61,7 @@ fn sharing(by: &str, header: &TraceHeader, waits: &[Wait]) -> Vec<(u32, u32)> {
     }
 }
 
-/// Whether some ranks wait in the same call for the same ranks.
+/// True if some ranks wait in the same call for the same ranks.
 fn can_group(waits: &[Wait]) -> bool {
     let mut seen = BTreeSet::new();
     !waits.iter().all(|wait| seen.insert(alike(wait)))

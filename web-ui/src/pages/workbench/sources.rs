@@ -15,7 +15,7 @@ const MAX_BYTES: f64 = 4e6;
 /// Places shown: more repeat themselves.
 const MAX_PLACES: usize = 8;
 
-/// Whether a file is a program's, and no recording.
+/// True if a file is a program's, and no recording.
 pub(in crate::pages) fn is_source(file: &File) -> bool {
     let name = file.name().to_ascii_lowercase();
     name.ends_with(".py") || name.ends_with(".star")

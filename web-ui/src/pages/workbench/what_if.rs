@@ -82,7 +82,7 @@ impl Question {
         JobChange::Variation(match self {
             Question::Cluster => {
                 let name = ClusterName::from(cluster).unwrap_or_default();
-                return JobChange::Machine(Machine::Cluster { name, ranks_per_node: 0 });
+                return JobChange::Machine(Machine::on_cluster(name, 0));
             }
             Question::WithoutStraggler => Variation::WithoutStraggler(GlobalRank(number as u32)),
             Question::Faster => {

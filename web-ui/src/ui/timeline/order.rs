@@ -38,7 +38,7 @@ impl Order {
         }
     }
 
-    /// Whether some row stands for more than its own rank.
+    /// True if some row stands for more than its own rank.
     pub(super) fn stands_for_several(&self) -> bool {
         match self {
             Order::All(_) => false,

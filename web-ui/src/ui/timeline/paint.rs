@@ -3,7 +3,7 @@
 use super::geometry::Geometry;
 use super::rows::AXIS;
 use crate::explain;
-use crate::palette::{is_edge, span_ink, timeline_rgb};
+use crate::palette::{self, is_edge, span_ink, timeline_rgb};
 use crate::ui::canvas::{FONT, Ink, cleared, context_of, ink};
 use lockstep_web_protocol::{
     Area, CallMark, FoundCalls, Link, RowKind, SessionId, SpanText, Spot, Window,
@@ -22,6 +22,8 @@ pub(super) struct Raster {
     pub(super) rows: Vec<RowKind>,
     pub(super) classes: Vec<u8>,
     pub(super) texts: Vec<SpanText>,
+    /// True if what has not ended is cut by the end of the recording.
+    pub(super) cut: bool,
 }
 
 impl Raster {
@@ -78,11 +80,11 @@ pub(super) fn paint(
     context.set_font(FONT);
     axis(&context, now, &ink);
     if let Some((raster, image)) = drawn {
-        pixels(&context, now, raster, image);
+        pixels(&context, now, raster, image, &ink);
         texts(&context, now, raster, &ink, dark);
         if let Some(found) = &marks.found {
             dim_others(&context, now, found, &ink, || {
-                pixels(&context, now, raster, image);
+                pixels(&context, now, raster, image, &ink);
                 texts(&context, now, raster, &ink, dark);
             });
         }
@@ -173,7 +175,7 @@ fn path(context: &CanvasRenderingContext2d, now: &Geometry, marks: &[PathMark], 
     context.rect(now.gutter(), AXIS, now.width - now.gutter(), now.height - AXIS);
     context.clip();
     context.begin_path();
-    // Where the line ends on which row, and how long its last part is.
+    // The end of the line, its row, and the length of its last part.
     let mut before: Option<(f64, f64, f64)> = None;
     for mark in marks.iter().skip(first).take_while(|mark| mark.from_ps as f64 <= to) {
         let Some(top) = now.top_of(mark.rank) else { continue };
@@ -394,6 +396,7 @@ fn pixels(
     now: &Geometry,
     raster: &Raster,
     image: &HtmlCanvasElement,
+    ink: &Ink,
 ) {
     let columns = raster.window.columns;
     let rows = raster.classes.len() as u32 / columns.max(1);
@@ -405,7 +408,7 @@ fn pixels(
     context.rect(now.gutter(), AXIS, now.width - now.gutter(), now.height - AXIS);
     context.clip();
     let tall = now.rank_height();
-    // Where there is no room for all lanes, the program's is the one that says least.
+    // Without room for all lanes the program's is left out: it says least.
     let hidden =
         if tall < 9.0 { u32::from(raster.rows.first() == Some(&RowKind::Process)) } else { 0 };
     let shown = raster.lanes().saturating_sub(hidden).max(1);
@@ -432,8 +435,35 @@ fn pixels(
                 right - left,
                 (lane_tall - gap).max(0.7),
             );
+        if raster.cut && lane_tall >= TORN_FROM {
+            let line = raster.classes.chunks_exact(columns as usize).nth(row as usize);
+            let end = line.and_then(palette::cut_at);
+            if let Some(end) = end {
+                let x = left + (right - left) * end as f64 / f64::from(columns);
+                torn(context, x, y, lane_tall - gap, ink);
+            }
+        }
     }
     context.restore();
+}
+
+/// Rows that are lower than this many pixels have no torn ends.
+const TORN_FROM: f64 = 5.0;
+
+/// A torn edge at the end of a row that the end of a recording cuts: teeth of the ground's colour.
+fn torn(context: &CanvasRenderingContext2d, x: f64, y: f64, high: f64, ink: &Ink) {
+    const DEEP: f64 = 5.0;
+    let teeth = (high / 4.0).round().max(1.0);
+    let tooth = high / teeth;
+    context.set_fill_style_str(ink.empty);
+    context.begin_path();
+    context.move_to(x + 1.0, y - 0.5);
+    for nth in 0..teeth as u32 {
+        let top = y + f64::from(nth) * tooth;
+        context.line_to(x - DEEP, top + tooth / 2.0);
+        context.line_to(x + 1.0, top + tooth);
+    }
+    context.fill();
 }
 
 /// The pixels as an image one pixel high a row, to be stretched while it is painted.

@@ -43,12 +43,12 @@ impl Rows {
         self.count.min(fit)
     }
 
-    /// Whether texts can be read in the rows.
+    /// True if texts can be read in the rows.
     pub(super) fn readable(self, height: f64) -> bool {
         self.lane_height(height) >= READABLE
     }
 
-    /// Whether the rows' names stand beside them, and if so whether in full.
+    /// True if the rows' full names fit beside them, false for short ones; `None` for no names.
     pub(super) fn named(self, width: f64, height: f64) -> Option<bool> {
         (self.lanes > 1 && self.readable(height)).then_some(width >= WIDE)
     }

@@ -1,18 +1,21 @@
-//! Tables that nccl-tests measured on a named cluster: files beside the page, fetched when the cluster
-//! is shown (`sim/clusters/data/measured`).
+//! Tables that nccl-tests measured on a named cluster: files beside the page, fetched when the cluster is asked about
+//! (`sim/clusters/data/measured`).
 
-use crate::dom;
 use lockstep_core::words::counted;
-use lockstep_web_protocol::ClusterAccount;
+use lockstep_web_protocol::{
+    ClusterAccount, ClusterPoint, ClusterQuestion, MeasuredPoints, MeasuredSource,
+};
 use std::rc::Rc;
 use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::JsFuture;
-use web_sys::Response;
-use yew::prelude::*;
+use web_sys::{DedicatedWorkerGlobalScope, Response};
+
+/// A cluster's name, and the text of its measured tables.
+pub(super) type MeasuredText = (String, Rc<str>);
 
 /// A table of measured times.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct MeasuredTable {
+pub(crate) struct MeasuredTable {
     /// Its header: keys and values.
     head: Vec<(String, String)>,
     /// Bytes as nccl-tests counts them, and picoseconds.
@@ -25,7 +28,7 @@ const PS_PER_US: f64 = 1e6;
 impl MeasuredTable {
     /// The tables of a file: each begins with the line of its collective. What is no table is
     /// passed over.
-    fn read(text: &str) -> Vec<MeasuredTable> {
+    pub(super) fn read(text: &str) -> Vec<MeasuredTable> {
         let mut tables: Vec<MeasuredTable> = Vec::new();
         for line in text.lines() {
             if let Some((key, value)) = line.strip_prefix("# ").and_then(|it| it.split_once(": ")) {
@@ -50,7 +53,7 @@ impl MeasuredTable {
     }
 
     /// True if it was measured with this collective, among as many ranks on as many nodes.
-    fn is_of(&self, collective: &str, ranks: u32, nodes: u32) -> bool {
+    pub(super) fn is_of(&self, collective: &str, ranks: u32, nodes: u32) -> bool {
         self.says("collective") == collective
             && self.says("gpus").parse() == Ok(ranks)
             && self.says("nodes").parse() == Ok(nodes)
@@ -64,69 +67,67 @@ impl MeasuredTable {
     }
 }
 
-/// The tables of a cluster; none until they are there, and where none ship.
-#[hook]
-pub(super) fn use_measured(cluster: Option<&str>) -> Rc<Vec<MeasuredTable>> {
-    let tables = use_state(|| (String::new(), Rc::new(Vec::new())));
-    let set = tables.setter();
-    use_effect_with(cluster.map(str::to_owned), move |cluster| {
-        if let Some(cluster) = cluster.clone() {
-            wasm_bindgen_futures::spawn_local(async move {
-                // A file that is not there is a cluster that nobody has measured.
-                let text = fetched(&format!("measured/{cluster}.csv")).await.unwrap_or_default();
-                set.set((cluster, Rc::new(MeasuredTable::read(&text))));
-            });
-        }
-    });
-    match Some(tables.0.as_str()) == cluster {
-        true => tables.1.clone(),
-        false => Rc::new(Vec::new()),
-    }
+/// The text of a cluster's file; empty where nobody has measured it.
+pub(super) async fn fetched(cluster: &str) -> String {
+    text_of(cluster).await.unwrap_or_default()
 }
 
-async fn fetched(path: &str) -> Result<String, JsValue> {
-    let response: Response =
-        JsFuture::from(dom::window().fetch_with_str(path)).await?.dyn_into()?;
+async fn text_of(cluster: &str) -> Result<String, JsValue> {
+    let scope: DedicatedWorkerGlobalScope = js_sys::global().dyn_into()?;
+    // The worker's own script lies a folder below the page.
+    let asked = scope.fetch_with_str(&format!("../measured/{cluster}.csv"));
+    let response: Response = JsFuture::from(asked).await?.dyn_into()?;
     if !response.ok() {
-        return Err(JsValue::NULL);
+        return Ok(String::new());
     }
-    let text = JsFuture::from(response.text()?).await?;
-    Ok(text.as_string().unwrap_or_default())
+    Ok(JsFuture::from(response.text()?).await?.as_string().unwrap_or_default())
 }
 
-/// The tables of what is shown.
-pub(super) fn of_account<'t>(
-    tables: &'t [MeasuredTable],
-    collective: &str,
+/// The points of a file's tables that are of the call of an account.
+pub(super) fn measured(
+    text: &str,
+    question: &ClusterQuestion,
     account: &ClusterAccount,
-) -> Vec<&'t MeasuredTable> {
-    tables.iter().filter(|table| table.is_of(collective, account.ranks, account.nodes)).collect()
+) -> MeasuredPoints {
+    let tables = MeasuredTable::read(text);
+    let is_of =
+        |table: &&MeasuredTable| table.is_of(&question.collective, account.ranks, account.nodes);
+    let tables: Vec<&MeasuredTable> = tables.iter().filter(is_of).collect();
+    let (times, rates) = dots(&tables, &account.points);
+    let source = |table: &&MeasuredTable| MeasuredSource {
+        machine: table.words(),
+        source: table.says("source").to_owned(),
+    };
+    MeasuredPoints {
+        words: words(&tables, question, account),
+        tables: tables.iter().map(source).collect(),
+        times,
+        rates,
+    }
 }
 
-/// Their points: bytes and picoseconds, and bytes and bus bandwidth in bytes a second.
-pub(super) type Dots = (Vec<(u64, u64)>, Vec<(u64, u64)>);
+/// A figure by the bytes of a call: picoseconds, or bytes a second.
+type BySize = Vec<(u64, u64)>;
 
-/// The points of tables for both charts, within the sizes of the prediction.
-pub(super) fn dots(tables: &[&MeasuredTable], account: &ClusterAccount) -> Dots {
-    let sizes = account.points.first().zip(account.points.last());
-    let (least, most) = sizes.map_or((0, 0), |(first, last)| (first.bytes, last.bytes));
+/// The points of tables within the sizes of the prediction, as times and as bus bandwidths.
+fn dots(tables: &[&MeasuredTable], predicted: &[ClusterPoint]) -> (BySize, BySize) {
+    let (Some(first), Some(last)) = (predicted.first(), predicted.last()) else {
+        return (Vec::new(), Vec::new());
+    };
     // Bus bandwidth is that of a call's bytes and time, times what the collective and its ranks say.
-    let factor = account
-        .points
-        .last()
-        .map_or(1.0, |point| point.bus_rate as f64 / (point.algorithm_rate.max(1)) as f64);
+    let factor = last.bus_rate as f64 / last.algorithm_rate.max(1) as f64;
     let points = || {
         let all = tables.iter().flat_map(|table| &table.points).copied();
-        all.filter(|(bytes, ps)| (least..=most).contains(bytes) && *ps > 0)
+        all.filter(|(bytes, ps)| (first.bytes..=last.bytes).contains(bytes) && *ps > 0)
     };
     let rate = |(bytes, ps): (u64, u64)| (bytes, (bytes as f64 * factor * 1e12 / ps as f64) as u64);
     (points().collect(), points().map(rate).collect())
 }
 
 /// The mean error of the predictions against measured times, and the number of sizes.
-fn mean_error(tables: &[&MeasuredTable], account: &ClusterAccount) -> Option<(f64, usize)> {
+fn mean_error(tables: &[&MeasuredTable], predicted: &[ClusterPoint]) -> Option<(f64, usize)> {
     let errors = tables.iter().flat_map(|table| &table.points).filter_map(|(bytes, ps)| {
-        let predicted = account.points.iter().find(|point| point.bytes == *bytes)?;
+        let predicted = predicted.iter().find(|point| point.bytes == *bytes)?;
         Some((predicted.ps as f64 / *ps as f64 - 1.0).abs())
     });
     let errors: Vec<f64> = errors.collect();
@@ -134,8 +135,12 @@ fn mean_error(tables: &[&MeasuredTable], account: &ClusterAccount) -> Option<(f6
     (!errors.is_empty()).then(|| (sum / errors.len() as f64, errors.len()))
 }
 
-/// The sentence on the measured tables with their sources, or on their absence.
-pub(super) fn told(tables: &[&MeasuredTable], account: &ClusterAccount) -> Html {
+/// The sentence on the measured tables, or on their absence.
+fn words(
+    tables: &[&MeasuredTable],
+    question: &ClusterQuestion,
+    account: &ClusterAccount,
+) -> String {
     if tables.is_empty() {
         let words = match account.extrapolated {
             true => {
@@ -145,23 +150,20 @@ pub(super) fn told(tables: &[&MeasuredTable], account: &ClusterAccount) -> Html 
                 "No table of this cluster with these ranks ships; tables of like machines back the prediction."
             }
         };
-        return html! { <p class="muted small-print" data-test="measured" data-tables="0">{ words }</p> };
+        return words.to_owned();
     }
-    let off = mean_error(tables, account).map_or_else(String::new, |(error, sizes)| {
+    let tables_text = counted(tables.len() as u64, "table");
+    if !question.fault.is_empty() {
+        return format!("Circles: measured by nccl-tests without the fault, {tables_text}.");
+    }
+    let off = mean_error(tables, &account.points).map_or_else(String::new, |(error, sizes)| {
         format!(
             ": the prediction is {:.0}% off in the mean over {}",
             error * 100.0,
-            counted(sizes, "size")
+            counted(sizes as u64, "size")
         )
     });
-    html! {
-        <details class="small-print" data-test="measured" data-tables={tables.len().to_string()}>
-            <summary>{ format!("Circles: measured by nccl-tests, {}{off}.", counted(tables.len(), "table")) }</summary>
-            <ul>{ for tables.iter().map(|table| html! {
-                <li>{ table.words() }{ " — " }<span class="mono">{ table.says("source") }</span></li>
-            }) }</ul>
-        </details>
-    }
+    format!("Circles: measured by nccl-tests, {tables_text}{off}.")
 }
 
 #[cfg(test)]
@@ -173,7 +175,7 @@ mod tests {
     /// The page reads the files that ship as `lockstep time --table` reads tables.
     #[test]
     fn shipped_files_are_read_as_the_command_line_reads_tables() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/clusters/data/measured");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sim/clusters/data/measured");
         let mut seen = 0;
         for file in std::fs::read_dir(folder).unwrap() {
             let text = std::fs::read_to_string(file.unwrap().path()).unwrap();

@@ -1,0 +1,48 @@
+//! A line of a job's log that a finding names, with those around it.
+
+use super::dropped::Excerpt;
+use crate::app::use_shared;
+use lockstep_diagnosis::Place;
+use lockstep_web_protocol::{Request, Response, SessionId};
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// Properties of [`LogLine`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct LogLineProps {
+    pub(crate) place: Place,
+    /// The session whose files hold it.
+    pub(crate) session: SessionId,
+    /// The words that open it.
+    pub(crate) words: Html,
+}
+
+/// Words that open the line of the log below them, and close it again.
+#[component(LogLine)]
+pub(crate) fn log_line(props: &LogLineProps) -> Html {
+    let client = use_shared().client;
+    let shown = use_state(|| None::<Html>);
+    let (session, place, open) = (props.session, props.place.clone(), shown.clone());
+    let toggle = Callback::from(move |_: MouseEvent| {
+        let (client, place, open) = (client.clone(), place.clone(), open.clone());
+        if open.is_some() {
+            return open.set(None);
+        }
+        wasm_bindgen_futures::spawn_local(async move {
+            let request = Request::LogLines { session, place: place.clone() };
+            open.set(match client.ask(request).await.map(|answered| answered.response) {
+                Ok(Response::LogLines(lines)) => Some(html! {
+                    <Excerpt name={place.file.to_string()} text={Rc::<str>::from(lines.text)} first={lines.first as usize} line={place.line as usize} />
+                }),
+                Ok(_) => None,
+                Err(why) => Some(html! { <p class="note" role="status" data-test="log-missing">{ why }</p> }),
+            });
+        });
+    });
+    html! {
+        <>
+            <button class="goes line" onclick={toggle} aria-expanded={shown.is_some().to_string()} title="Show the line of the log" data-test="go-log">{ props.words.clone() }</button>
+            { for (*shown).clone() }
+        </>
+    }
+}
