@@ -24,7 +24,7 @@ use std::thread::ScopedJoinHandle;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The target that the page is compiled for.
-pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
+const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The package of the page.
 const PAGE_PACKAGE: &str = "lockstep-web-ui";
@@ -46,11 +46,6 @@ const MODULES: [(&str, &str); 3] = [
     ("lockstep-web-engine", "lockstep_web_engine"),
     ("lockstep-web-program", "lockstep_web_program"),
 ];
-
-/// The packages, as arguments of cargo.
-pub(crate) fn packages() -> Vec<String> {
-    MODULES.iter().map(|(package, _)| format!("--package={package}")).collect()
-}
 
 /// The folder of files whose names change with their contents.
 const ASSETS: &str = "assets";
