@@ -118,7 +118,7 @@ fn time_alone(
             *group = GroupId(1);
         }
     }
-    let op = Op { action: Action::Call { call, async_op: false }, at: None, via: None };
+    let op = Op { action: Action::call(call, false), at: None, via: None };
     let ranks = (0..plan.world_size).map(GlobalRank);
     let alone = Plan {
         name: plan.name.clone(),

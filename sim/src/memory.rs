@@ -1,7 +1,7 @@
 //! The ranks' tensors, for plans small enough to carry their values.
 
 use lockstep_core::plan::value;
-use lockstep_core::plan::{Action, Plan, TensorId};
+use lockstep_core::plan::{Plan, TensorCopy, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::combine;
 use std::sync::Arc;
@@ -39,11 +39,8 @@ impl Memory {
     }
 
     /// Carries out a step among the rank's own tensors.
-    pub(crate) fn copy(&mut self, plan: &Plan, action: &Action) {
-        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
-        else {
-            return;
-        };
+    pub(crate) fn copy(&mut self, plan: &Plan, copy: &TensorCopy) {
+        let TensorCopy { from, from_offset, into, into_offset, count, reduce, .. } = copy;
         let Some(tensor) = plan.tensor(*from) else { return };
         let (dtype, size) = (tensor.dtype, tensor.dtype.size_bytes());
         let part = |offset: u64| {

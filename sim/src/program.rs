@@ -127,10 +127,10 @@ impl Engine {
                 recorder.record(self.now, rank, answered);
                 self.end_at_once(rank, recorder);
             }
-            Action::Copy { group, .. } => {
-                match self.prepared.is_nccl(*group) {
+            Action::Copy(copy) => {
+                match self.prepared.is_nccl(copy.group) {
                     true => self.put_on_stream(rank, StreamItem::Copy { op: index }),
-                    false => self.ranks[rank.index()].memory.copy(&self.plan, &op.action),
+                    false => self.ranks[rank.index()].memory.copy(&self.plan, copy),
                 }
                 self.end_at_once(rank, recorder);
             }

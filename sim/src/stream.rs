@@ -8,6 +8,7 @@
 use super::compute_stream::StreamItem;
 use super::record::Recorder;
 use super::state::{Doing, Due, Engine, Woken};
+use lockstep_core::plan::Action;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::What;
 
@@ -45,9 +46,9 @@ impl Engine {
                 (StreamItem::Copy { op }, _) => {
                     stream.items.pop_front();
                     let plan = std::sync::Arc::clone(&self.plan);
-                    let ops = plan.program(rank).map_or(&[][..], |program| &program.ops);
-                    if let Some(op) = ops.get(op as usize) {
-                        self.ranks[rank.index()].memory.copy(&self.plan, &op.action);
+                    let op = plan.program(rank).and_then(|program| program.ops.get(op as usize));
+                    if let Some(Action::Copy(copy)) = op.map(|op| &op.action) {
+                        self.ranks[rank.index()].memory.copy(&plan, copy);
                     }
                 }
                 (StreamItem::Release { work }, _) => {

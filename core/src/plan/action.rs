@@ -102,8 +102,9 @@ pub fn exit_status(how: &str) -> u8 {
 pub enum Action {
     /// A call.
     Call {
-        /// The call that is made.
-        call: Call,
+        /// The call that is made. The ranks of a large job make millions of calls, and few different ones: equal
+        /// calls share one.
+        call: Arc<Call>,
         /// True if the program goes on at once.
         #[serde(default)]
         async_op: bool,
@@ -139,25 +140,7 @@ pub enum Action {
     /// A step among the rank's own tensors, as a backend makes it around a call: the parts of a
     /// list into one buffer and out of it again, a reduction over the rank's own devices. It takes
     /// no time. For a group on NCCL it is put on the compute stream.
-    Copy {
-        /// The group whose backend makes the step.
-        group: GroupId,
-        /// The tensor to read.
-        from: TensorId,
-        /// Its first element.
-        #[serde(default)]
-        from_offset: u64,
-        /// The tensor to write, of the same type.
-        into: TensorId,
-        /// Its first element.
-        #[serde(default)]
-        into_offset: u64,
-        /// The number of elements.
-        count: u64,
-        /// Reduces into the existing values (`into = into op from`) instead of replacing them.
-        #[serde(default)]
-        reduce: Option<ReduceOp>,
-    },
+    Copy(Box<TensorCopy>),
     /// `torch.cuda.synchronize()`: holds the program until the rank's streams are empty.
     Synchronize,
     /// Work that keeps the rank's processor busy, or its compute stream.
@@ -183,6 +166,28 @@ pub enum Action {
     /// A signal that the rank's process is sent here on purpose, as a fault of the run. In a
     /// simulation a rank that is killed ends, and one that is stopped idles.
     Signal(SignalKind),
+}
+
+/// A step among a rank's own tensors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TensorCopy {
+    /// The group whose backend makes the step.
+    pub group: GroupId,
+    /// The tensor to read.
+    pub from: TensorId,
+    /// Its first element.
+    #[serde(default)]
+    pub from_offset: u64,
+    /// The tensor to write, of the same type.
+    pub into: TensorId,
+    /// Its first element.
+    #[serde(default)]
+    pub into_offset: u64,
+    /// The number of elements.
+    pub count: u64,
+    /// Reduces into the existing values (`into = into op from`) instead of replacing them.
+    #[serde(default)]
+    pub reduce: Option<ReduceOp>,
 }
 
 /// A question to a work (`torch.distributed.Work`).
@@ -320,8 +325,8 @@ impl Action {
             Action::Coalesced { .. } => "coalesced",
             Action::Wait { .. } => "wait",
             Action::Query { what, .. } => what.name(),
-            Action::Copy { reduce: None, .. } => "copy",
-            Action::Copy { reduce: Some(_), .. } => "reduce on this rank",
+            Action::Copy(copy) if copy.reduce.is_some() => "reduce on this rank",
+            Action::Copy(_) => "copy",
             Action::Synchronize => "synchronize",
             Action::Compute { name, .. } | Action::Sleep { name, .. } => name,
             Action::Die { .. } => "die",
@@ -352,19 +357,18 @@ impl Action {
         }
     }
 
+    /// The action that makes one call.
+    pub fn call(call: Call, async_op: bool) -> Action {
+        Action::Call { call: Arc::new(call), async_op }
+    }
+
     /// Goes through all tensors that it names.
     pub fn each_tensor(&mut self, mut with: impl FnMut(&mut TensorId)) {
-        let calls = match self {
-            Action::Call { call, .. } => std::slice::from_mut(call),
-            Action::Coalesced { calls, .. } => calls,
-            Action::Copy { from, into, .. } => {
-                with(from);
-                with(into);
-                return;
-            }
-            _ => return,
-        };
-        for call in calls {
+        if let Action::Copy(copy) = self {
+            with(&mut copy.from);
+            with(&mut copy.into);
+        }
+        for call in self.calls_mut() {
             match call {
                 Call::Collective { input, output, .. } => {
                     input.iter_mut().chain(output).for_each(&mut with);
@@ -385,9 +389,18 @@ impl Action {
     /// The calls that the operation makes, each of which becomes a work; empty if it makes none.
     pub fn calls(&self) -> &[Call] {
         match self {
-            Action::Call { call, .. } => std::slice::from_ref(call),
+            Action::Call { call, .. } => std::slice::from_ref(&**call),
             Action::Coalesced { calls, .. } => calls,
             _ => &[],
+        }
+    }
+
+    /// The same calls, to be changed in this operation alone: a call that others share is copied first.
+    pub fn calls_mut(&mut self) -> &mut [Call] {
+        match self {
+            Action::Call { call, .. } => std::slice::from_mut(Arc::make_mut(call)),
+            Action::Coalesced { calls, .. } => calls,
+            _ => &mut [],
         }
     }
 }

@@ -171,7 +171,7 @@ impl ProgramBuilder {
     /// A call, unchanged.
     pub fn call(&mut self, call: Call) -> u32 {
         let async_op = std::mem::take(&mut self.async_op);
-        self.push(Action::Call { call, async_op })
+        self.push(Action::call(call, async_op))
     }
 
     /// Calls that are made together, each a work of its own: `batch_isend_irecv`,

@@ -24,7 +24,7 @@ impl Program {
     pub fn tensors(&self) -> Vec<TensorId> {
         let calls = self.ops.iter().flat_map(|op| op.action.calls()).flat_map(Call::tensors);
         let copied = self.ops.iter().flat_map(|op| match &op.action {
-            Action::Copy { from, into, .. } => [Some(*from), Some(*into)],
+            Action::Copy(copy) => [Some(copy.from), Some(copy.into)],
             _ => [None, None],
         });
         let mut tensors: Vec<_> = calls.chain(copied).flatten().collect();

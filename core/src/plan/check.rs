@@ -3,7 +3,7 @@
 //! Ranks that disagree with each other are *not* errors here: a plan that hangs is what Lockstep
 //! is for. A call that its own rank could not even make is.
 
-use super::{Action, Call, OpProblem, Plan, PlanError, TensorId, TensorProblem};
+use super::{Action, Call, OpProblem, Plan, PlanError, TensorCopy, TensorId, TensorProblem};
 use crate::collective::Collective;
 use crate::collective::Splits;
 use crate::dtype::Dtype;
@@ -113,7 +113,7 @@ impl Plan {
                     }
                 }
                 Action::Coalesced { calls, .. } if calls.is_empty() => Err(OpProblem::NoCall),
-                Action::Copy { .. } => self.check_copy(&op.action),
+                Action::Copy(copy) => self.check_copy(copy),
                 _ => Ok(()),
             };
             let source = op.at.map(|at| at.source).filter(|s| *s as usize >= self.sources.len());
@@ -140,11 +140,8 @@ impl Plan {
         Ok(left)
     }
 
-    fn check_copy(&self, action: &Action) -> Result<(), OpProblem> {
-        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
-        else {
-            return Ok(());
-        };
+    fn check_copy(&self, copy: &TensorCopy) -> Result<(), OpProblem> {
+        let TensorCopy { from, from_offset, into, into_offset, count, reduce, .. } = copy;
         let mut dtypes = Vec::new();
         for (id, offset) in [(*from, *from_offset), (*into, *into_offset)] {
             let tensor = self.tensor(id).ok_or(OpProblem::NoTensor(id))?;

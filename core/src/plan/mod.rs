@@ -39,7 +39,7 @@ mod tensor;
 mod unknown;
 pub mod value;
 
-pub use action::{Action, Call, STOPPED, WorkQuery, exit_status, leaves_at_once};
+pub use action::{Action, Call, STOPPED, TensorCopy, WorkQuery, exit_status, leaves_at_once};
 pub use bounded::MAX_OPS;
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;

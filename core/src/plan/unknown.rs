@@ -99,8 +99,8 @@ impl Plan {
         for (program, transfers) in self.programs.iter().zip(&mut transfers) {
             let mut made: BTreeMap<GroupId, u32> = BTreeMap::new();
             for op in &program.ops {
-                if let Action::Copy { from, into, .. } = &op.action {
-                    ways.ways.push((from.index(), into.index()));
+                if let Action::Copy(copy) = &op.action {
+                    ways.ways.push((copy.from.index(), copy.into.index()));
                 }
                 for call in op.action.calls() {
                     let Call::Collective { group, input, output, .. } = call else {
@@ -135,7 +135,7 @@ mod tests {
     use crate::collective::Collective;
     use crate::dtype::Dtype;
     use crate::group::{BackendName, GroupId};
-    use crate::plan::{Action, Fill, Plan, PlanBuilder};
+    use crate::plan::{Action, Fill, Plan, PlanBuilder, TensorCopy};
     use crate::rank::GroupRank;
     use crate::reduce::ReduceOp;
 
@@ -154,7 +154,7 @@ mod tests {
         let plan = plan.every_rank(|rank, program| {
             let (from, into, reduce) = (loss, total, None);
             let (from_offset, into_offset, count) = (0, 0, 1);
-            program.push(Action::Copy {
+            program.push(Action::Copy(Box::new(TensorCopy {
                 group,
                 from,
                 from_offset,
@@ -162,7 +162,7 @@ mod tests {
                 into_offset,
                 count,
                 reduce,
-            });
+            })));
             program.collective(group, sum, 1, None, Some(total));
             program.collective(group, sum, 1, None, Some(known));
             match rank.0 {

@@ -13,7 +13,7 @@ use crate::host::rank::operations::{self, CarryOut, Context};
 use crate::host::rank::recorder::Recording;
 use crate::host::rank::start::Start;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Action, Call, Plan, SignalKind, TensorId};
+use lockstep_core::plan::{Call, Plan, SignalKind, TensorCopy, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::TensorValue;
 use std::collections::BTreeSet;
@@ -116,8 +116,8 @@ impl CarryOut for Program {
         Ok(Carried::Made)
     }
 
-    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), RankFailure> {
-        self.rank.tensors.copy(context.plan, action)
+    fn copy(&mut self, context: Context<'_>, copy: &TensorCopy) -> Result<(), RankFailure> {
+        self.rank.tensors.copy(context.plan, copy)
     }
 
     fn results(&self) -> impl Iterator<Item = (TensorId, TensorValue)> {

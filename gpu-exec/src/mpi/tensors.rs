@@ -3,7 +3,7 @@
 use crate::host::rank::failure::RankFailure;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::value::initial_bytes;
-use lockstep_core::plan::{Action, Plan, TensorId};
+use lockstep_core::plan::{Plan, TensorCopy, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::combine;
 use lockstep_core::trace::TensorValue;
@@ -55,11 +55,8 @@ impl Tensors {
     }
 
     /// A step among the rank's own tensors.
-    pub(super) fn copy(&self, plan: &Plan, action: &Action) -> Result<(), RankFailure> {
-        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
-        else {
-            return Ok(());
-        };
+    pub(super) fn copy(&self, plan: &Plan, copy: &TensorCopy) -> Result<(), RankFailure> {
+        let TensorCopy { from, from_offset, into, into_offset, count, reduce, .. } = copy;
         let dtype = plan.tensor(*from).map_or(Dtype::Unknown, |tensor| tensor.dtype);
         let size = dtype.size_bytes() as usize;
         let (count, start) = (*count as usize * size, *into_offset as usize * size);

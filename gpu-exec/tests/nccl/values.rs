@@ -6,7 +6,7 @@ use crate::{Machine, assert_completed, result};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Action, Fill, PlanBuilder};
+use lockstep_core::plan::{Action, Fill, PlanBuilder, TensorCopy};
 use lockstep_core::reduce::{Factor, ReduceOp, allowed};
 use lockstep_core::schedule::Algorithm;
 use lockstep_core::trace::TensorValue;
@@ -97,7 +97,7 @@ fn kernels_reduce_patterns_that_no_number_has() {
         }
         let plan = plan.every_rank(|_, program| {
             for (op, into, from) in &pairs {
-                program.push(Action::Copy {
+                program.push(Action::Copy(Box::new(TensorCopy {
                     group: GroupId::WORLD,
                     from: *from,
                     from_offset: 0,
@@ -105,7 +105,7 @@ fn kernels_reduce_patterns_that_no_number_has() {
                     into_offset: 0,
                     count: numel,
                     reduce: Some(*op),
-                });
+                })));
             }
             program.barrier(GroupId::WORLD);
         });

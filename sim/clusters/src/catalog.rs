@@ -132,9 +132,9 @@ impl Catalog {
             if cluster.nics_per_node == 0 {
                 return Err(nonsense(format!("its network {network} needs nics_per_node above 0")));
             }
-            if !(cluster.nic_gbps > 0.0 && cluster.nic_gbps <= 10_000.0) {
+            if !(0.001..=10_000.0).contains(&cluster.nic_gbps) {
                 return Err(nonsense(format!(
-                    "nic_Gbps = {}: a NIC sends more than 0 and at most 10,000 Gb/s",
+                    "nic_Gbps = {}: a NIC sends between 0.001 and 10,000 Gb/s",
                     cluster.nic_gbps
                 )));
             }

@@ -35,7 +35,7 @@ pub(crate) fn answers<'a>(
             let answers: Vec<Call> = answers.collect();
             let async_op = true;
             let action = match <[Call; 1]>::try_from(answers) {
-                Ok([call]) => Action::Call { call, async_op },
+                Ok([call]) => Action::call(call, async_op),
                 Err(calls) if calls.is_empty() => continue,
                 Err(calls) => Action::Coalesced { calls, async_op },
             };

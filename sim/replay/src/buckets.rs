@@ -239,10 +239,10 @@ fn recut(
             time_ns = ready_ns;
         }
         let mut op = first.clone();
-        if let Action::Call { call: Call::Collective { count, output, input, .. }, async_op } =
-            &mut op.action
-        {
+        if let Action::Call { async_op, .. } = &mut op.action {
             *async_op = true;
+        }
+        if let [Call::Collective { count, output, input, .. }] = op.action.calls_mut() {
             let id = tensor_with(plan, &tensor, part);
             (*count, *output) = (part, Some(id));
             *input = input.map(|_| id);

@@ -189,7 +189,7 @@ fn spans_alike(plan: &Plan, one: &Call, other: &Call) -> bool {
 fn alone(plan: &Plan, call: &Call) -> Option<Plan> {
     let group = plan.group(call.group())?;
     let op = |call: Call| Program {
-        ops: vec![Op { action: Action::Call { call, async_op: false }, at: None, via: None }],
+        ops: vec![Op { action: Action::call(call, false), at: None, via: None }],
     };
     let programs = match call {
         Call::Collective { .. } => vec![Program::default(), op(call.clone())],

@@ -8,6 +8,7 @@ use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::plan::{Action, Call, Fill, Op, Plan, Program, Tensor, TensorData, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_diagnosis::Change;
+use std::sync::Arc;
 
 /// Makes the other ranks go on without these; `None` where nobody is left, or a group cannot be made smaller.
 pub(crate) fn give_up(plan: &mut Plan, ranks: &[GlobalRank]) -> Option<Change> {
@@ -69,7 +70,7 @@ fn without(plan: &mut Plan, op: &mut Op, (before, smaller): (&Plan, &[GroupId]))
         now.map(|now| *call = now).is_some()
     };
     match &mut op.action {
-        Action::Call { call, .. } => changed(call),
+        Action::Call { call, .. } => changed(Arc::make_mut(call)),
         Action::Coalesced { calls, .. } => {
             calls.retain_mut(changed);
             !calls.is_empty()

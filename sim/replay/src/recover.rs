@@ -228,7 +228,7 @@ pub(crate) fn is_stay(op: &Op) -> bool {
 }
 
 /// A call of the plan, and its line.
-type PlacedCall = (Call, Option<SourceLine>);
+type PlacedCall = (Arc<Call>, Option<SourceLine>);
 
 /// A plan on its way.
 struct Recovery<'a> {
@@ -399,10 +399,11 @@ impl<'a> Recovery<'a> {
             return Some((Action::Call { call, async_op }, line));
         }
         let made = records.iter().filter_map(|record| self.call(record));
+        let made = made.map(|(call, line)| (Call::clone(&call), line));
         let (calls, lines): (Vec<Call>, Vec<Option<SourceLine>>) = made.unzip();
         let line = lines.first().copied()?;
         match <[Call; 1]>::try_from(calls) {
-            Ok([call]) => Some((Action::Call { call, async_op }, line)),
+            Ok([call]) => Some((Action::call(call, async_op), line)),
             Err(calls) => Some((Action::Coalesced { calls, async_op }, line)),
         }
     }
@@ -422,7 +423,7 @@ impl<'a> Recovery<'a> {
             return known.clone();
         }
         let call = self.new_call(record, of_row);
-        let call = call.map(|call| (call, self.new_line(record)));
+        let call = call.map(|call| (Arc::new(call), self.new_line(record)));
         self.known.insert(key, call.clone());
         call
     }

@@ -380,11 +380,7 @@ fn use_algorithm(plan: &mut Plan, chosen: Algorithm) -> Result<(), VariationErro
         }
     };
     for op in plan.programs.iter_mut().flat_map(|program| &mut program.ops) {
-        match &mut op.action {
-            Action::Call { call, .. } => change(call),
-            Action::Coalesced { calls, .. } => calls.iter_mut().for_each(&mut change),
-            _ => {}
-        }
+        op.action.calls_mut().iter_mut().for_each(&mut change);
     }
     if changed { Ok(()) } else { Err(VariationError::NoCollective { algorithm: chosen.name() }) }
 }

@@ -4,7 +4,7 @@
 
 use lockstep_core::collective::Collective;
 use lockstep_core::plan::CollectiveLab;
-use lockstep_core::plan::{Action, Call, Plan};
+use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::{Algorithm, Layout, ProvedTable, Rounds, Schedule};
@@ -24,9 +24,7 @@ fn in_lanes(plan: Plan, with: (u32, u32), ranks_per_node: u32) -> Plan {
     let mut plan = Plan { ranks_per_node, ..plan };
     let calls = plan.programs.iter_mut().flat_map(|program| &mut program.ops);
     for op in calls {
-        if let Action::Call { call: Call::Collective { channels, segments, .. }, .. } =
-            &mut op.action
-        {
+        if let [Call::Collective { channels, segments, .. }] = op.action.calls_mut() {
             (*channels, *segments) = (Some(with.0), Some(with.1));
         }
     }

@@ -6,7 +6,7 @@
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
-use lockstep_core::plan::{Action, Call, Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
+use lockstep_core::plan::{Call, Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::{Algorithm, Layout, Schedule};
@@ -109,9 +109,7 @@ fn any_collective(world: u32) -> impl Strategy<Value = (Collective, Algorithm)> 
 fn in_lanes(plan: Plan, (channels, segments): (u32, u32), ranks_per_node: u32) -> Option<Plan> {
     let mut plan = Plan { ranks_per_node, ..plan };
     for op in plan.programs.iter_mut().flat_map(|program| &mut program.ops) {
-        if let Action::Call { call: Call::Collective { channels: c, segments: s, .. }, .. } =
-            &mut op.action
-        {
+        if let [Call::Collective { channels: c, segments: s, .. }] = op.action.calls_mut() {
             (*c, *s) = (Some(channels), Some(segments));
         }
     }

@@ -394,7 +394,7 @@ fn compared<'a>(plan: &'a Plan, roles: &'a Roles, ops: &'a [Op]) -> Vec<Token<'a
         | Action::Signal(SignalKind::Stop { .. })
         | Action::Wait { .. }
         | Action::Query { .. }
-        | Action::Copy { .. }
+        | Action::Copy(_)
         | Action::Synchronize => false,
     };
     ops.iter().filter(counts).map(|op| Token { op, plan, roles }).collect()

@@ -77,7 +77,8 @@ pub(super) fn run(plan: &Plan) -> Trace {
             };
             let number = at[index] as u32;
             match &op.action {
-                Action::Call { call: PlanCall::Collective { group, collective, .. }, .. } => {
+                Action::Call { call, .. } => {
+                    let PlanCall::Collective { group, collective, .. } = &**call else { panic!() };
                     push(&mut events, What::OpBegan { op: number });
                     seq[index] += 1;
                     let tensor = TensorShape { shape: vec![64], dtype: Dtype::Float32 };

@@ -165,10 +165,8 @@ impl<'a> ChakraWriter<'a> {
                 Action::Synchronize => {
                     nodes.after.extend(std::mem::take(&mut open).into_values().flatten());
                 }
-                Action::Query { .. }
-                | Action::Copy { .. }
-                | Action::Die { .. }
-                | Action::Signal(_) => {}
+                Action::Query { .. } | Action::Copy(_) | Action::Die { .. } | Action::Signal(_) => {
+                }
             }
         }
         Ok(())

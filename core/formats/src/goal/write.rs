@@ -162,7 +162,7 @@ impl<'a> Writer<'a> {
                 self.point = vec![self.line(&format!("calc {duration_ns}"), &point)];
             }
             // Operations that take no time, or that a rank without streams does not need.
-            Action::Query { .. } | Action::Copy { .. } | Action::Synchronize => {}
+            Action::Query { .. } | Action::Copy(_) | Action::Synchronize => {}
             Action::Die { .. } | Action::Signal(SignalKind::Kill | SignalKind::End(_)) => {
                 return Err(GoalWriteError::Dies { rank: self.rank, op: index });
             }

@@ -180,10 +180,8 @@ run(main, world_size=2)
     let reduced = |line: u32| -> Vec<u64> {
         let program = plan.program(GlobalRank(0)).unwrap();
         let at = program.ops.iter().filter(|op| op.at.is_some_and(|at| at.line == line));
-        let calls = at.filter_map(|op| match &op.action {
-            Action::Call { call: Call::Collective { count, .. }, async_op: true } => {
-                Some(count * 4)
-            }
+        let calls = at.filter(|op| op.action.is_async()).filter_map(|op| match op.action.calls() {
+            [Call::Collective { count, .. }] => Some(count * 4),
             _ => None,
         });
         calls.collect()

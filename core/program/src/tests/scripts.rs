@@ -227,9 +227,7 @@ fn values_follow_their_tensors() {
         let name = |id| plan.tensor(id).map(|tensor| tensor.name.clone()).unwrap_or_default();
         let ops = &plan.program(GlobalRank(0)).unwrap().ops;
         let copies = ops.iter().filter_map(|op| match &op.action {
-            Action::Copy { from, into, into_offset, .. } => {
-                Some((name(*from), name(*into), *into_offset))
-            }
+            Action::Copy(copy) => Some((name(copy.from), name(copy.into), copy.into_offset)),
             _ => None,
         });
         copies.collect()

@@ -145,8 +145,8 @@ fn gradients_are_averaged_by_hand() {
     let reduced: std::collections::BTreeSet<_> = reduced.collect();
     assert_eq!(reduced.len(), 4);
     for op in ops {
-        if let Action::Copy { into, .. } = op.action {
-            assert!(reduced.contains(&into));
+        if let Action::Copy(copy) = &op.action {
+            assert!(reduced.contains(&copy.into));
         }
     }
 }
@@ -159,9 +159,9 @@ fn tensors_are_computed_with() {
     let plan = compiled(&format!("{body}\ndist.all_reduce(u)")).plan;
     let ops = &plan.program(GlobalRank(0)).unwrap().ops;
     let seen = ops.iter().map(|op| match &op.action {
-        Action::Copy { from, reduce, .. } => {
-            let tensor = plan.tensor(*from).unwrap();
-            format!("{reduce:?} {:?} {:?}", tensor.fill, tensor.data.0)
+        Action::Copy(copy) => {
+            let tensor = plan.tensor(copy.from).unwrap();
+            format!("{:?} {:?} {:?}", copy.reduce, tensor.fill, tensor.data.0)
         }
         action => action.name().to_owned(),
     });
@@ -223,10 +223,8 @@ fn parts_are_assigned_to() {
                 dist.all_reduce(t)";
     let plan = compiled(body).plan;
     let ops = &plan.program(GlobalRank(0)).unwrap().ops;
-    let seen = ops.iter().filter_map(|op| match op.action {
-        Action::Copy { into_offset, count, reduce, .. } => {
-            Some((into_offset, count, reduce.is_some()))
-        }
+    let seen = ops.iter().filter_map(|op| match &op.action {
+        Action::Copy(copy) => Some((copy.into_offset, copy.count, copy.reduce.is_some())),
         _ => None,
     });
     let expected = [(0, 2, false), (2, 2, false), (2, 2, false), (0, 4, false)];

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
 use crate::compile;
-use lockstep_core::plan::{Action, Call};
+use lockstep_core::plan::Call;
 use lockstep_scenarios::program::{Compiled, Options, ProgramError};
 
 fn of(body: &str) -> Result<Compiled, ProgramError> {
@@ -36,8 +36,8 @@ fn calls(body: &str) -> Vec<(String, u64, bool)> {
     let unknown = plan.unknown();
     let ops = plan.programs[plan.program_of[0] as usize].ops.iter();
     let own = ops.filter(|op| op.via.as_deref().is_none_or(|via| !via.contains("Distributed")));
-    let calls = own.filter_map(|op| match &op.action {
-        Action::Call { call: call @ Call::Collective { output, input, .. }, .. } => {
+    let calls = own.filter_map(|op| match op.action.calls() {
+        [call @ Call::Collective { output, input, .. }] => {
             let tensor = output.or(*input)?;
             let numel = plan.tensor(tensor)?.numel;
             Some((call.name().to_owned(), numel, unknown[tensor.index()]))

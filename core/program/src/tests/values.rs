@@ -4,7 +4,7 @@
 
 use crate::tests::tensors::executed;
 use lockstep_core::plan::value::{display_element, initial_bytes};
-use lockstep_core::plan::{Action, Call};
+use lockstep_core::plan::{Action, Call, TensorCopy};
 use lockstep_core::rank::GlobalRank;
 
 /// The contents of the last tensor of that name on a rank once its copies are made: its elements as
@@ -21,17 +21,20 @@ fn held(body: &str, rank: u32) -> Vec<String> {
     let mut sent = None;
     for op in &plan.program(rank).unwrap().ops {
         match &op.action {
-            Action::Copy { from, from_offset, into, into_offset, count, reduce: None, .. } => {
+            Action::Copy(copy) => {
+                let TensorCopy { from, from_offset, into, into_offset, count, reduce, .. } =
+                    &**copy;
+                assert_eq!(*reduce, None, "a received tensor is computed with");
                 let size = plan.tensors[from.index()].dtype.size_bytes();
                 let at = |start: u64| (start * size) as usize..((start + count) * size) as usize;
                 let part = bytes[from.index()][at(*from_offset)].to_vec();
                 bytes[into.index()][at(*into_offset)].copy_from_slice(&part);
             }
-            Action::Copy { .. } => panic!("a received tensor is computed with"),
-            Action::Call { call: Call::Collective { output: Some(output), .. }, .. } => {
-                sent = Some(*output);
+            action => {
+                if let [Call::Collective { output: Some(output), .. }] = action.calls() {
+                    sent = Some(*output);
+                }
             }
-            _ => {}
         }
     }
     let sent = sent.unwrap();

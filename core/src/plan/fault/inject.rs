@@ -116,11 +116,7 @@ fn mark(fault: Fault) -> Action {
 }
 
 fn call_mut(action: &mut Action, part: usize) -> Option<&mut Call> {
-    match action {
-        Action::Call { call, .. } if part == 0 => Some(call),
-        Action::Coalesced { calls, .. } => calls.get_mut(part),
-        _ => None,
-    }
+    action.calls_mut().get_mut(part)
 }
 
 /// Gives the call another number of elements; `None` if it has none.

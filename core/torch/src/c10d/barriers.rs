@@ -61,7 +61,7 @@ impl Dist<'_> {
         let collective = Collective::MonitoredBarrier { wait_all_ranks };
         let call = collective_call(id, collective, 0, None, None, None);
         // The call's own timeout is a wait's in a plan.
-        let op = self.record(Action::Call { call, async_op: true }, None);
+        let op = self.record(Action::call(call, true), None);
         let timeout_ms = Some(timeout_ms);
         self.record(Action::Wait { op, timeout_ms }, Some("monitored_barrier"));
         if self.shared.is_of_all(id) {

@@ -9,7 +9,7 @@ use super::tensor::Tensor;
 use super::tensors::Temporary;
 use lockstep_core::collective::{Collective, Splits};
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Action, Call, TensorId};
+use lockstep_core::plan::{Action, Call, TensorCopy, TensorId};
 use lockstep_core::reduce::ReduceOp;
 
 /// The operations of one call of the user's.
@@ -132,7 +132,7 @@ pub(super) fn copy(
     into: &Tensor,
     reduce: Option<ReduceOp>,
 ) -> Action {
-    Action::Copy {
+    Action::Copy(Box::new(TensorCopy {
         group,
         from: from.storage,
         from_offset: from.offset,
@@ -140,5 +140,5 @@ pub(super) fn copy(
         into_offset: into.offset,
         count: into.numel().min(from.numel()),
         reduce,
-    }
+    }))
 }

@@ -142,7 +142,7 @@ impl Dist<'_> {
             }
             let action = match <[Call; 1]>::try_from(calls) {
                 Ok([call]) if batched => Some(Action::Coalesced { calls: vec![call], async_op }),
-                Ok([call]) => Some(Action::Call { call, async_op }),
+                Ok([call]) => Some(Action::call(call, async_op)),
                 Err(calls) if calls.is_empty() => None,
                 Err(calls) => Some(Action::Coalesced { calls, async_op }),
             };

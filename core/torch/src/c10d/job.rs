@@ -273,10 +273,10 @@ impl Shared {
         is_said: impl Fn(&Noted) -> bool,
     ) -> (Program, Vec<u32>) {
         let barrier = |group, via: &str, at| Op {
-            action: Action::Call {
-                call: collective_call(group, Collective::Barrier, 0, None, None, None),
-                async_op: false,
-            },
+            action: Action::call(
+                collective_call(group, Collective::Barrier, 0, None, None, None),
+                false,
+            ),
             at,
             via: Some(via.into()),
         };
@@ -287,9 +287,7 @@ impl Shared {
             let mut op = match one {
                 Recorded::Op(op) => op,
                 Recorded::Sized(mut op, size) => {
-                    if let Action::Call { call: Call::Collective { count, .. }, .. } =
-                        &mut op.action
-                    {
+                    if let [Call::Collective { count, .. }] = op.action.calls_mut() {
                         *count = self.sizes.elements(size);
                     }
                     op

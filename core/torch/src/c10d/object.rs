@@ -388,7 +388,7 @@ impl Dist<'_> {
     }
 
     fn write_call(&mut self, exchange: &Exchange, call: Call) {
-        self.record(Action::Call { call, async_op: false }, Some(exchange.via));
+        self.record(Action::call(call, false), Some(exchange.via));
     }
 
     fn write_sized(
@@ -401,7 +401,7 @@ impl Dist<'_> {
     ) {
         self.note_call(exchange.id, collective);
         let call = collective_call(exchange.id, collective, 0, input, output, None);
-        let op = self.op(Action::Call { call, async_op: false }, Some(exchange.via));
+        let op = self.op(Action::call(call, false), Some(exchange.via));
         self.write(Recorded::Sized(op, size));
     }
 }

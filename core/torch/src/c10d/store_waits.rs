@@ -41,7 +41,7 @@ impl Dist<'_> {
         let tensor = self.store_value(bytes);
         let call = Call::Send { group, peer: GroupRank(reader.0), tensor, tag };
         let clock = self.state.clock;
-        self.record(Action::Call { call, async_op: true }, Some(via));
+        self.record(Action::call(call, true), Some(via));
         self.state.clock = clock;
     }
 
@@ -59,7 +59,7 @@ impl Dist<'_> {
         let call = Call::Recv { group, peer: Some(GroupRank(writer.0)), tensor, tag };
         // The length of the wait follows from the time at which the writer comes.
         let clock = self.state.clock;
-        let op = self.record(Action::Call { call, async_op: true }, Some(via));
+        let op = self.record(Action::call(call, true), Some(via));
         self.record(Action::Wait { op, timeout_ms }, Some(via));
         self.state.clock = clock;
     }

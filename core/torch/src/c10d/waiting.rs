@@ -198,7 +198,7 @@ impl Dist<'_> {
         let at_once = |recorded: &Recorded| match recorded {
             Recorded::Remark(_) | Recorded::Tag(_) => true,
             Recorded::Op(op) => match &op.action {
-                Action::Copy { .. } => true,
+                Action::Copy(_) => true,
                 Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
                     *duration_ns == 0
                 }

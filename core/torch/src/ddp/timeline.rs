@@ -203,7 +203,7 @@ impl<'a> Cast<'a> {
         let op = of.next as u32;
         if of.came_ps.len() == of.next {
             of.came_ps.push(of.compute_ps);
-            if let Action::Call { call: call @ Call::Collective { .. }, .. } = &operation.action {
+            if let [call @ Call::Collective { .. }] = operation.action.calls() {
                 self.issue(actor, call);
             }
         }
@@ -224,7 +224,7 @@ impl<'a> Cast<'a> {
                 let (ready_ps, begun_ps, end_ps) = (start_ps, start_ps, of.compute_ps);
                 of.computed.push(OpSpan { op, kind, ready_ps, start_ps, begun_ps, end_ps });
             }
-            Action::Call { async_op: false, call: Call::Collective { .. } } => {
+            Action::Call { async_op: false, call } if !call.is_p2p() => {
                 match done(of.place[of.next]) {
                     Some(end_ps) => of.compute_ps = end_ps,
                     None => return false,

@@ -9,7 +9,7 @@ use super::note::Note;
 use super::works::Works;
 use crate::clock;
 use lockstep_core::group::SequenceNumbers;
-use lockstep_core::plan::{Action, Call, Plan, SignalKind, TensorId};
+use lockstep_core::plan::{Action, Call, Plan, SignalKind, TensorCopy, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::TensorValue;
 use std::ops::Range;
@@ -48,11 +48,11 @@ pub(crate) trait CarryOut {
         made: Made,
     ) -> Result<Carried, RankFailure>;
 
-    /// Carries out a step among the rank's own tensors, an [`Action::Copy`].
+    /// Carries out a step among the rank's own tensors.
     ///
     /// # Errors
     /// An error that prevents the copy.
-    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), RankFailure>;
+    fn copy(&mut self, context: Context<'_>, copy: &TensorCopy) -> Result<(), RankFailure>;
 
     /// The values of the rank's tensors, in id order.
     fn results(&self) -> impl Iterator<Item = (TensorId, TensorValue)>;
@@ -123,7 +123,7 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Ran
                 let completed = works_at(*asked).all(|work| works.is_completed(work));
                 clerk.note(Note::Answered { op, answer: what.answer(completed) });
             }
-            action @ Action::Copy { .. } => by.copy(context, action)?,
+            Action::Copy(copy) => by.copy(context, copy)?,
             // There is no device: the streams that are left are those of communication.
             Action::Synchronize => (0..first).for_each(|work| works.wait(work)),
             Action::Compute { duration_ns, .. } => compute(*duration_ns),

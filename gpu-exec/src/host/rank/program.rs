@@ -20,7 +20,7 @@ use crate::host::wiring::{ChannelKey, bell_offset};
 use crate::shm::{Channel, Doorbell, Segment};
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::value::initial_bytes;
-use lockstep_core::plan::{Action, Call, Fill, Plan, SignalKind, TensorId};
+use lockstep_core::plan::{Call, Fill, Plan, SignalKind, TensorCopy, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::combine;
 use lockstep_core::trace::TensorValue;
@@ -173,11 +173,8 @@ impl CarryOut for Program {
         stream.take(call, made, made_ns, clerk, works)
     }
 
-    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), RankFailure> {
-        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
-        else {
-            return Ok(());
-        };
+    fn copy(&mut self, context: Context<'_>, copy: &TensorCopy) -> Result<(), RankFailure> {
+        let TensorCopy { from, from_offset, into, into_offset, count, reduce, .. } = copy;
         let tensors = &self.arena.tensors;
         let memories = (tensors.get(from), tensors.get(into), context.plan.tensor(*from));
         let (Some(source), Some(target), Some(tensor)) = memories else { return Ok(()) };

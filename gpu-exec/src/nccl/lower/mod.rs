@@ -19,7 +19,7 @@ pub(super) use elements::{Element, Operation, Reduction};
 use super::options::Collectives;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, SequenceNumbers};
-use lockstep_core::plan::{Action, Call, Plan, TensorId, WorkQuery};
+use lockstep_core::plan::{Action, Call, Plan, TensorCopy, TensorId, WorkQuery};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::{ReduceOp, Refused};
 use lockstep_core::schedule::Slice;
@@ -243,9 +243,9 @@ pub(super) fn lower(
                 let Made { works, on_stream } = made_at(*asked);
                 lowering.steps.push(Step::Answer { works, what: *what, on_stream });
             }
-            Action::Copy { group, .. } => {
-                let on_stream = lowering.on_stream(*group);
-                lowering.copy(&operation.action)?;
+            Action::Copy(copy) => {
+                let on_stream = lowering.on_stream(copy.group);
+                lowering.copy(copy);
                 if !on_stream {
                     lowering.steps.push(Step::HoldForAll);
                 }
@@ -305,11 +305,8 @@ impl Lowering<'_> {
         Ok(Span { memory: Memory::Tensor(id), offset: 0, bytes: tensor.bytes() })
     }
 
-    fn copy(&mut self, action: &Action) -> Result<(), Unsupported> {
-        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
-        else {
-            return Ok(());
-        };
+    fn copy(&mut self, copy: &TensorCopy) {
+        let TensorCopy { from, from_offset, into, into_offset, count, reduce, .. } = copy;
         let dtype = self.plan.tensor(*from).map_or(Dtype::Unknown, |tensor| tensor.dtype);
         let size = dtype.size_bytes();
         let part = |tensor: TensorId, offset: u64| Span {
@@ -323,7 +320,6 @@ impl Lowering<'_> {
             None => Step::Copy { lane, from, into },
             Some(op) => Step::Combine { lane, dtype, op: *op, local: into, from, into },
         });
-        Ok(())
     }
 
     fn member(&self, call: &Call) -> Result<u32, Unsupported> {

@@ -216,7 +216,7 @@ impl<'a> Writer<'a> {
                 }
                 Action::Wait { .. } => return Err(no_word("a wait with a timeout")),
                 Action::Query { .. } => return Err(no_word("a question about a call's state")),
-                Action::Copy { .. } => return Err(no_word("a copy among its own tensors")),
+                Action::Copy(_) => return Err(no_word("a copy among its own tensors")),
                 Action::Signal(_) => return Err(no_word("a fault")),
             };
             let ns = match does {

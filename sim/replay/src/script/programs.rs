@@ -225,7 +225,7 @@ impl Writer<'_> {
                         }
                         None => {
                             made.insert(*id, ops.len() as u32);
-                            ops.push(Op { action: Action::Call { call, async_op: true }, at, via });
+                            ops.push(Op { action: Action::call(call, true), at, via });
                         }
                     }
                 }
@@ -233,7 +233,7 @@ impl Writer<'_> {
                 ScriptEvent::BatchEnd => {
                     let Some(Batch { calls, ids, at, via }) = batch.take() else { continue };
                     let action = match <[Call; 1]>::try_from(calls) {
-                        Ok([call]) => Action::Call { call, async_op: true },
+                        Ok([call]) => Action::call(call, true),
                         Err(calls) if calls.is_empty() => continue,
                         Err(calls) => Action::Coalesced { calls, async_op: true },
                     };

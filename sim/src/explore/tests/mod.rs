@@ -85,9 +85,9 @@ fn plan_on(backend: BackendName, programs: &[Vec<Does>; 3]) -> Plan {
             };
             match does {
                 Does::AwaitsFrom(_) => {
-                    program.push(Action::Call { call, async_op: false });
+                    program.push(Action::call(call, false));
                 }
-                _ => begun.push(program.push(Action::Call { call, async_op: true })),
+                _ => begun.push(program.push(Action::call(call, true))),
             }
         }
     })

@@ -10,11 +10,9 @@ fn of_three() -> Run {
 }
 
 fn is_bucket(plan: &Plan, action: &Action) -> bool {
-    let Action::Call { call: Call::Collective { output: Some(id), .. }, .. } = action else {
-        return false;
-    };
+    let Action::Call { call, async_op: true } = action else { return false };
+    let Call::Collective { output: Some(id), .. } = &**call else { return false };
     plan.tensor(*id).is_some_and(|tensor| tensor.name.starts_with("bucket "))
-        && matches!(action, Action::Call { async_op: true, .. })
 }
 
 /// The places of a rank's buckets in its program.
@@ -97,12 +95,9 @@ fn a_bucket_that_is_never_reduced() {
         for rank in 0..3 {
             let last = *buckets(&exchange.plan, rank).last().unwrap();
             if step == 2 {
-                let Action::Call { call, .. } = &mut exchange.plan.programs[rank].ops[last].action
-                else {
-                    panic!()
-                };
+                let calls = exchange.plan.programs[rank].ops[last].action.calls_mut();
                 // Something else is reduced in its place, so that all still meet.
-                let Call::Collective { output, count, .. } = call else { panic!() };
+                let [Call::Collective { output, count, .. }] = calls else { panic!() };
                 let mut other = exchange.plan.tensors[output.unwrap().index()].clone();
                 other.numel = *count;
                 exchange.plan.tensors.push(other);

@@ -17,13 +17,16 @@ fn words(plan: &Plan, rank: u32) -> Vec<String> {
     let bytes = |tensor| plan.tensor(tensor).map_or(0, |tensor| tensor.bytes());
     let ops = &plan.program(GlobalRank(rank)).unwrap().ops;
     let of = |action: &Action| match action {
-        Action::Call { call: Call::Send { peer, tensor, tag, .. }, async_op: true } => {
-            format!("isend {}>{peer} #{tag}", bytes(*tensor))
-        }
-        Action::Call { call: Call::Recv { peer, tensor, tag, .. }, async_op: true } => {
-            let from = peer.map_or("any".to_owned(), |peer| peer.to_string());
-            format!("irecv {}<{from} #{tag}", bytes(*tensor))
-        }
+        Action::Call { call, async_op: true } => match &**call {
+            Call::Send { peer, tensor, tag, .. } => {
+                format!("isend {}>{peer} #{tag}", bytes(*tensor))
+            }
+            Call::Recv { peer, tensor, tag, .. } => {
+                let from = peer.map_or("any".to_owned(), |peer| peer.to_string());
+                format!("irecv {}<{from} #{tag}", bytes(*tensor))
+            }
+            other => format!("{other:?}"),
+        },
         Action::Wait { op, .. } => format!("wait {op}"),
         Action::Compute { duration_ns, .. } => format!("calc {duration_ns}"),
         other => format!("{other:?}"),

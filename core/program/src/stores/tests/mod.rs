@@ -102,9 +102,7 @@ fn messages(plan: &Plan) -> Vec<(u32, u32, u32)> {
     let mut found = Vec::new();
     for rank in (0..plan.world_size).map(GlobalRank) {
         for op in &plan.program(rank).unwrap().ops {
-            let Action::Call { call: Call::Recv { peer: Some(peer), .. }, .. } = &op.action else {
-                continue;
-            };
+            let [Call::Recv { peer: Some(peer), .. }] = op.action.calls() else { continue };
             let via = op.via.as_deref().unwrap_or_default();
             assert!(via.starts_with("store."), "{op:?}");
             if LostWait::parse(via).is_some() {
@@ -368,9 +366,7 @@ proptest! {
         // Whoever waits is told by somebody who sends.
         if let Ok(Compiled { plan, .. }) = once {
             let sends = (0..3).flat_map(|rank| &plan.program(GlobalRank(rank)).unwrap().ops);
-            let sends = sends.filter(|op| {
-                matches!(op.action, Action::Call { call: Call::Send { .. }, .. })
-            });
+            let sends = sends.filter(|op| matches!(op.action.calls(), [Call::Send { .. }]));
             prop_assert_eq!(sends.count(), messages(&plan).len());
         }
     }

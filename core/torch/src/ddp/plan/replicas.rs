@@ -12,7 +12,7 @@ use crate::ddp::notes::{Role, StepKind, TrainingRun};
 use crate::ddp::replicas::{DeviceCopy, Replicas};
 use crate::ddp::wrapper::{Ddp, Forward};
 use lockstep_core::group::{GroupId, ProcessGroup};
-use lockstep_core::plan::{Action, Call, Op, PlanError, Program};
+use lockstep_core::plan::{Call, Op, PlanError, Program};
 use lockstep_core::rank::GlobalRank;
 
 /// The processes, by their first devices.
@@ -96,7 +96,7 @@ fn check(training: &Training) -> Result<(), TrainingError> {
 fn of_process(ops: &[Op], process: u32) -> Vec<Op> {
     let mut ops = ops.to_vec();
     for op in &mut ops {
-        if let Action::Call { call: Call::Collective { group, .. }, .. } = &mut op.action
+        if let [Call::Collective { group, .. }] = op.action.calls_mut()
             && *group == DEVICES
         {
             *group = GroupId(DEVICES.0 + process);

@@ -4,7 +4,7 @@
 use super::training::{MAX_OPS, Training, TrainingError};
 use crate::ddp::hook::HookAlgorithm;
 use lockstep_core::group::{GroupError, GroupId, ProcessGroup};
-use lockstep_core::plan::{Action, Call, Op, Plan, Program};
+use lockstep_core::plan::{Call, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeMap;
 
@@ -80,9 +80,8 @@ impl Subgroups {
             if program == next {
                 let mut own = ops.clone();
                 for &(operation, size) in &self.operations {
-                    let action = own.get_mut(operation).map(|op| &mut op.action);
-                    if let Some(Action::Call { call: Call::Collective { group, .. }, .. }) = action
-                    {
+                    let calls = own.get_mut(operation).map(|op| op.action.calls_mut());
+                    if let Some([Call::Collective { group, .. }]) = calls {
                         *group = self.group_of(rank, size);
                     }
                 }

@@ -193,7 +193,7 @@ impl<'a> Writer<'a> {
             schedule: None,
             splits: None,
         };
-        self.push(Action::Call { call, async_op })
+        self.push(Action::call(call, async_op))
     }
 
     fn tensor(&mut self, name: &str, dtype: Dtype, numel: u64, fill: Fill) -> TensorId {

@@ -123,7 +123,7 @@ impl Writer {
             if async_op {
                 launched.push(ops.len() as u32);
             }
-            ops.push(Action::Call { call: self.collective(call, tensor, rank), async_op });
+            ops.push(Action::call(self.collective(call, tensor, rank), async_op));
         }
         ops.extend(launched.into_iter().map(|op| Action::Wait { op, timeout_ms: None }));
         let ops = ops.into_iter().map(|action| Op { action, at: None, via: None }).collect();
