@@ -48,8 +48,29 @@ pub struct CallComparison {
     pub equal: u64,
     /// Bytes that these take as inputs, all ranks together.
     pub bytes: u64,
-    /// The first that differs, in words; one that hangs in both does not.
-    pub first_difference: Option<String>,
+    /// The first that differs; one that hangs in both does not.
+    pub first_difference: Option<CallDifference>,
+}
+
+/// A call that differs between two traces, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallDifference {
+    /// The rank that makes it.
+    pub rank: u32,
+    /// Its place among the rank's calls, from 0.
+    pub call: usize,
+    /// The call in the one trace: `all_reduce float32[8]`.
+    pub left: String,
+    /// The call in the other.
+    pub right: String,
+}
+
+impl CallDifference {
+    /// The difference in a sentence without its end, with names for the two traces.
+    pub fn words(&self, [left, right]: [&str; 2]) -> String {
+        let CallDifference { rank, call, .. } = self;
+        format!("rank {rank}, call {call}: {left} {}, {right} {}", self.left, self.right)
+    }
 }
 
 /// The first element at which a tensor differs.
@@ -164,11 +185,12 @@ fn compare_calls(left: &Trace, right: &Trace) -> CallComparison {
                 // Calls that hang on both sides count as neither equal nor different.
                 && !(same && pair.is_some_and(|(left, right)| !ended(left) && !ended(right)))
             {
-                found.first_difference = Some(format!(
-                    "rank {rank}, call {place}: simulated {}, run {}",
-                    in_words(left),
-                    in_words(right)
-                ));
+                found.first_difference = Some(CallDifference {
+                    rank: rank as u32,
+                    call: place,
+                    left: in_words(left),
+                    right: in_words(right),
+                });
             }
         }
     }

@@ -65,7 +65,7 @@ mod whole;
 
 pub use alone::steps_of;
 pub use choice::{Choice, Devices, Order};
-pub use compare::{CallComparison, Comparison, Difference, compare};
+pub use compare::{CallComparison, CallDifference, Comparison, Difference, compare};
 pub use config::{SimConfig, SimError};
 pub use cost::Cost;
 pub use engine::{SimulatedCalls, simulate, simulate_calls, simulate_watched};

@@ -89,7 +89,14 @@ pub(crate) fn call_kinds(
             let nccl = group.is_some_and(|group| group.backend() == BackendName::Nccl);
             let is_timed = !(nccl && activity.is_recorded) || activity.has_device_times;
             let factor = bus_factor(op, members).filter(|_| median_ps > 0 && bytes > 0 && is_timed);
-            let mean = |sum: u128| u64::try_from(sum / u128::from(members)).unwrap_or(u64::MAX);
+            let is_recorded = |rank: &GlobalRank| {
+                activity.ranks.get(rank.index()).is_some_and(|own| own.recorded)
+            };
+            // The times of members without a recording are in no sum.
+            let summed = group.map_or(1, |group| {
+                group.ranks().iter().filter(|rank| is_recorded(rank)).count().max(1)
+            });
+            let mean = |sum: u128| u64::try_from(sum / summed as u128).unwrap_or(u64::MAX);
             let last =
                 seen.last.into_iter().max_by_key(|(rank, times)| (*times, u32::MAX - rank.0));
             CallKind {

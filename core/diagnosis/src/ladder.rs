@@ -37,7 +37,8 @@ pub(crate) struct About<'f> {
     pub(crate) call: Option<(GroupId, u64)>,
 }
 
-/// The ladder of a finding; `None` if fewer than two sides left calls.
+/// The ladder of a finding; `None` if fewer than two sides left calls, or if all made the same ones and the finding is
+/// about none of them.
 pub(crate) fn ladder(job: &Job<'_>, about: &About<'_>) -> Option<Ladder> {
     let sides = sides(job, about);
     let (first, others) = sides.split_first()?;
@@ -218,7 +219,7 @@ fn focus(job: &Job<'_>, about: &About<'_>, rungs: &[Cells<'_>]) -> Option<usize>
         }
         None => {
             let ends = || rungs.iter().position(|cells| cells.iter().any(Option::is_none));
-            apart.first().copied().or_else(ends).or_else(|| rungs.len().checked_sub(1))
+            apart.first().copied().or_else(ends)
         }
     }
 }

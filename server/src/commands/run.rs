@@ -437,7 +437,7 @@ fn describe_comparison(compared: &Comparison) -> String {
             counted(calls.calls, "call")
         );
         if let Some(difference) = &calls.first_difference {
-            text.push_str(&format!("    {difference}\n"));
+            text.push_str(&format!("    {}\n", difference.words(["simulated", "run"])));
         }
         return text;
     }

@@ -18,7 +18,7 @@ pub(crate) struct ClusterOptions {
     /// TOML file describes (docs/clusters.md)
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub(crate) cluster: Option<String>,
-    /// Spread the ranks evenly over so many nodes of the cluster; without it nodes are filled
+    /// Spread the ranks evenly over so many nodes of the cluster, whatever the plan says; without it nodes are filled
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
     /// Let something of the cluster be slow or down: link:node=3,rate=0.5, link:rank=5,rate=0.5, nic:node=3,down=1,
@@ -102,24 +102,21 @@ impl ClusterOptions {
         Ok(Some(SimConfig { topology, call_times, ..SimConfig::default() }))
     }
 
-    /// Ranks a node: as the plan says, or as `--nodes` spreads them.
+    /// Ranks a node: as `--nodes` spreads them, else as the plan says: a recorded plan has its machine's.
     fn ranks_per_node(&self, plan: &Plan) -> Result<Option<u32>> {
         match (self.nodes, plan.ranks_per_node) {
             (None, 0) => Ok(None),
             (None, each) => Ok(Some(each)),
-            (Some(nodes), 0) if plan.world_size.is_multiple_of(nodes) => {
+            // As the plan was laid out, if it has so many nodes.
+            (Some(nodes), each) if each > 0 && plan.world_size.div_ceil(each) == nodes => {
+                Ok(Some(each))
+            }
+            (Some(nodes), _) if plan.world_size.is_multiple_of(nodes) => {
                 Ok(Some(plan.world_size / nodes))
             }
-            (Some(nodes), 0) => bail!(
+            (Some(nodes), _) => bail!(
                 "{} ranks do not spread evenly over {nodes} nodes: give another --nodes, or --ranks-per-node",
                 plan.world_size
-            ),
-            (Some(nodes), each) if plan.world_size.div_ceil(each) == nodes => Ok(Some(each)),
-            (Some(nodes), each) => bail!(
-                "{} ranks, {each} on each node, take {} nodes and not {nodes}: leave --nodes or \
-                 --ranks-per-node out",
-                plan.world_size,
-                plan.world_size.div_ceil(each)
             ),
         }
     }
@@ -259,8 +256,11 @@ mod tests {
         assert!(refused(on("h100x9", None), 8).contains("h100x8"));
         assert!(refused(on("4090x8-pcie", None), 16).contains("without a network"));
         assert!(refused(on("h100x8", Some(1)), 16).contains("8 GPUs a node"));
+        // A plan of four nodes on two.
         let laid = Plan { ranks_per_node: 4, ..plan(16) };
-        let error = on("h100x8", Some(2)).config(&laid).unwrap_err().to_string();
-        assert!(error.contains("take 4 nodes and not 2"), "{error}");
+        assert_eq!(on("h100x8", Some(2)).ranks_per_node(&laid).unwrap(), Some(8));
+        assert_eq!(on("h100x8", None).ranks_per_node(&laid).unwrap(), Some(4));
+        let error = on("h100x8", Some(3)).config(&laid).unwrap_err().to_string();
+        assert!(error.contains("do not spread evenly over 3 nodes"), "{error}");
     }
 }

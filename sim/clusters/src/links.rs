@@ -109,13 +109,15 @@ impl Links {
             Some(Word::Other(word)) => names.contains(&word.as_str()),
             _ => false,
         };
-        let said_of = |what: &[&str]| {
-            (0..clause.len())
-                .any(|at| other(at, &["a", "per", "each", "every"]) && other(at + 1, what))
+        let is_of_node = |at: usize| {
+            other(at, &["a", "per", "each", "every", "on"])
+                && (other(at + 1, &["node", "server", "host", "machine"])
+                    || other(at + 1, &["a", "each", "every"])
+                        && other(at + 2, &["node", "server", "host", "machine"]))
         };
         let per_gpus = gpus_of_clause(clause);
         self.per_gpus = self.per_gpus.or(per_gpus);
-        self.per_node |= said_of(&["node", "server", "host", "machine"]);
+        self.per_node |= (0..clause.len()).any(is_of_node);
         let is_unit = |at: usize| matches!(clause.get(at), Some(Word::Unit(_) | Word::Bytes));
         // A number that counts is not followed by the unit of a rate.
         let count = |at: usize| match clause.get(at) {
@@ -147,6 +149,8 @@ impl Links {
                 Word::Count(value) if matches!(clause.get(at + 1), Some(Word::Number(_))) => {
                     Some(*value)
                 }
+                // `400 Gb/s NICs, 8 a node`.
+                Word::Number(_) | Word::Count(_) if is_of_node(at + 1) => count(at),
                 // In `2 GPUs per NIC` the number is of GPUs.
                 Word::Other(_) if other(at, &nouns) && !other(at.wrapping_sub(1), &["per"]) => {
                     (at.saturating_sub(3)..at).rev().find_map(count)

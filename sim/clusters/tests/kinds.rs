@@ -161,6 +161,9 @@ fn links_are_understood() {
     for (kind, link, understood) in [
         ("A100-SXM-NVSwitch", "EFA 400 Gb/s", "4 x 100 Gb/s EFA"),
         ("A100-SXM-IB", "1 NIC per GPU, 200 Gb/s", "8 x 200 Gb/s InfiniBand"),
+        ("H100-SXM-IB", "InfiniBand NDR 400 Gb/s NICs, 8 a node", "8 x 400 Gb/s InfiniBand"),
+        ("H100-SXM-IB", "400 Gb/s NICs (8 a node)", "8 x 400 Gb/s InfiniBand"),
+        ("A100-SXM-IB", "200 Gb/s NICs, four a node", "4 x 200 Gb/s InfiniBand"),
         ("H100-SXM-IB", "dual-port 2x200G CX7 per GPU", "16 x 200 Gb/s InfiniBand"),
         ("A100-SXM-IB", "two HDR rails", "2 x 200 Gb/s InfiniBand"),
         ("A100-SXM-NVSwitch", "100 Gb/s Ethernet TCP", "1 x 100 Gb/s TCP"),

@@ -264,8 +264,10 @@ fn what_cannot_be_is_refused_in_one_sentence() {
     assert!(
         file(&good.replace("\"ib\"", "\"ibb\"")).contains("no network is called ibb; nearest: ib")
     );
-    assert!(file(&good.replace("= 400", "= 0")).contains("nic_Gbps = 0: a NIC sends more than 0"));
-    assert!(file(&good.replace("= 400", "= nan")).contains("a NIC sends more than 0"));
+    assert!(
+        file(&good.replace("= 400", "= 0")).contains("nic_Gbps = 0: a NIC sends between 0.001")
+    );
+    assert!(file(&good.replace("= 400", "= nan")).contains("a NIC sends between 0.001"));
     assert!(file(&good.replace("\"h100\"", "\"h1000\"")).contains("no card is called h1000"));
     assert!(file(&good.replace("\"mine\"", "\" \"")).contains("name is empty"));
     let alone = file(&format!("{good}oversubscription = 2\n"));

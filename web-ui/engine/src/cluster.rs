@@ -67,8 +67,15 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
         collective,
         understood: Understood { taken_for, ..Understood::default() },
     };
+    // Nobody has measured a cluster with this fault.
+    let point = |bytes: u64| {
+        point(&site, bytes).map(|point| ClusterPoint {
+            extrapolated: point.extrapolated || !fault.is_empty(),
+            ..point
+        })
+    };
     let points: Vec<ClusterPoint> =
-        SIZES.map(|shift| point(&site, 1 << shift)).collect::<Result<_, _>>()?;
+        SIZES.map(|shift| point(1 << shift)).collect::<Result<_, _>>()?;
     let bands = bands(&site)?;
     Ok(ClusterAccount {
         name: site.cluster.name.clone(),
@@ -79,15 +86,15 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
         ranks: site.placement.ranks,
         taken_for: site.understood.taken_for.clone(),
         sources: catalog.sources(&site.cluster),
-        extrapolated: site.extrapolated(),
+        extrapolated: site.extrapolated() || !fault.is_empty(),
         not_backed: not_backed(&points),
         measured: MeasuredPoints::default(),
-        csv: csv(&site, nodes, &points),
+        csv: csv(&site, (nodes, fault), &points),
         beyond: beyond(&points),
         points,
         switches: switches(&bands),
         bands,
-        at: point(&site, question.bytes)?,
+        at: point(question.bytes)?,
         weighed: weighed(&site, question.bytes),
     })
 }
@@ -229,14 +236,18 @@ fn size_text(bytes: u64) -> String {
 }
 
 /// Every size as a line, below what it is of.
-fn csv(site: &Site, nodes: u32, points: &[ClusterPoint]) -> String {
+fn csv(site: &Site, (nodes, fault): (u32, &str), points: &[ClusterPoint]) -> String {
     let mut text = format!(
         "# collective: {}\n# gpus: {}\n# nodes: {nodes}\n# kind: {}\n# predicted{}\n\
          bytes,time_us,algbw_GBps,busbw_GBps,algorithm,protocol,channels,extrapolated\n",
         site.collective.name(),
         site.placement.ranks,
         site.cluster.name,
-        if site.extrapolated() { ", extrapolated" } else { "" }
+        match fault {
+            "" if site.extrapolated() => ", extrapolated".to_owned(),
+            "" => String::new(),
+            fault => format!(", extrapolated, with {fault}"),
+        }
     );
     for point in points {
         let _ = writeln!(

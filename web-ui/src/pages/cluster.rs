@@ -61,7 +61,9 @@ fn timed(props: &TimedProps) -> Html {
         let (account, choice) = (account.clone(), choice.clone());
         Callback::from(move |_: MouseEvent| {
             if let Some(account) = &account {
-                let name = format!("{}-{}-{}n.csv", account.name, choice.collective, choice.nodes);
+                let fault = if choice.fault.is_empty() { "" } else { "-fault" };
+                let (cluster, collective) = (&account.name, choice.collective);
+                let name = format!("{cluster}-{collective}-{}n{fault}.csv", choice.nodes);
                 dom::download(&name, account.csv.as_bytes());
             }
         })
@@ -80,7 +82,7 @@ fn timed(props: &TimedProps) -> Html {
                     <p class="sentence bad" role="alert" data-test="cluster-wrong">{ wrong }</p>
                 } else if let (Some(account), Some((times, rates, bands, [time_dots, rate_dots]))) = (&account, &*drawn) {
                     <section class="panel sweep">
-                        <header><h2>{ "Time by size" }</h2><span class="muted hint">{ format!("{} among {} ranks on {}", choice.collective, account.ranks, account.title) }</span></header>
+                        <header><h2>{ "Time by size" }</h2><span class="muted">{ format!("{} among {} ranks on {}{}", choice.collective, account.ranks, account.title, choice.fault_words()) }</span></header>
                         if let Some(taken_for) = &account.taken_for {
                             <p class="notice" data-test="taken-for">{ format!("{taken_for}.") }</p>
                         }
@@ -97,7 +99,7 @@ fn timed(props: &TimedProps) -> Html {
                     </section>
                     <section class="panel">
                         <header><h2>{ format!("Why, at {}", explain::bytes(choice.bytes)) }</h2>
-                            if account.at.extrapolated { <span class="muted hint">{ "extrapolated" }</span> }</header>
+                            if account.at.extrapolated { <span class="muted">{ "extrapolated" }</span> }</header>
                         { why(account) }
                     </section>
                     <section class="panel">

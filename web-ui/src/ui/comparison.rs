@@ -57,7 +57,7 @@ pub(crate) fn comparison_card(props: &ComparisonCardProps) -> Html {
                  data-calls={format!("{}/{}", comparison.calls.equal, comparison.calls.calls)} data-tensors={comparison.tensors.to_string()} data-elements={comparison.elements.to_string()}>
             <p class={classes!("verdict", class)}>{ verdict }</p>
             if let Some(difference) = &comparison.calls.first_difference {
-                <p class="bad" data-test="call-difference">{ format!("The first call that differs: {difference}.") }</p>
+                <p class="bad" data-test="call-difference">{ format!("The first call that differs: {}.", difference.words(["simulated", "run"])) }</p>
             }
             if comparison.only_in_one > 0 && comparison.tensors > 0 {
                 <p class="muted">{ format!("{} tensors are in one of the two only.", comparison.only_in_one) }</p>

@@ -1,6 +1,7 @@
 //! The wait-for relation: ranks in a circle for few, a map of all ranks for many, and the waits by their
 //! cause for both.
 
+use super::fold::use_asking;
 use super::go::{Go, goes};
 use crate::explain;
 use crate::sets::set;
@@ -46,6 +47,9 @@ pub(crate) struct WaitGraphProps {
 #[component(WaitGraph)]
 pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
     let lit = use_state(|| None::<usize>);
+    if use_asking() && !props.now {
+        return html! { <p class="muted" data-test="waits">{ "Shown when you have answered." }</p> };
+    }
     if props.waits.is_empty() {
         let nobody = if props.now { "Nobody waits." } else { "Nobody waits at the end." };
         return html! { <p class="muted" data-test="waits">{ nobody }</p> };

@@ -76,9 +76,8 @@ pub(super) fn run(plan: &Plan) -> Trace {
                 continue;
             };
             let number = at[index] as u32;
-            match &op.action {
-                Action::Call { call, .. } => {
-                    let PlanCall::Collective { group, collective, .. } = &**call else { panic!() };
+            match (&op.action, op.action.calls()) {
+                (_, [PlanCall::Collective { group, collective, .. }]) => {
                     push(&mut events, What::OpBegan { op: number });
                     seq[index] += 1;
                     let tensor = TensorShape { shape: vec![64], dtype: Dtype::Float32 };
@@ -101,7 +100,7 @@ pub(super) fn run(plan: &Plan) -> Trace {
                     push(&mut events, What::Scheduled { work, call: std::sync::Arc::new(call) });
                     (waiting[index], moved) = (Some(*collective), true);
                 }
-                Action::Sleep { duration_ns: STUCK, .. } => {
+                (Action::Sleep { duration_ns: STUCK, .. }, _) => {
                     let began = What::OpBegan { op: number };
                     if events.iter().all(|event| event.what != began || event.rank != rank) {
                         push(&mut events, began);

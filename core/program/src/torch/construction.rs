@@ -81,22 +81,28 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
 
     fn randn<'v>(
         #[starlark(args)] size: UnpackTuple<Value<'v>>,
+        #[starlark(require = named, default = NoneType)] generator: Value<'v>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
+        // Its numbers are known nowhere, whoever draws them.
+        let _: Value<'v> = generator;
         let random = eval.heap().alloc("random");
         trained(of_torch(eval, sizes_of(&size)?, dtype, random, device)?, requires_grad)
     }
 
     fn rand<'v>(
         #[starlark(args)] size: UnpackTuple<Value<'v>>,
+        #[starlark(require = named, default = NoneType)] generator: Value<'v>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
+        // Its numbers are known nowhere, whoever draws them.
+        let _: Value<'v> = generator;
         let random = eval.heap().alloc("random");
         trained(of_torch(eval, sizes_of(&size)?, dtype, random, device)?, requires_grad)
     }

@@ -306,10 +306,13 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
     fn randint<'v>(
         #[starlark(args)] bounds_and_size: UnpackTuple<Value<'v>>,
         #[starlark(require = named, default = NoneType)] size: Value<'v>,
+        #[starlark(require = named, default = NoneType)] generator: Value<'v>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
+        // Its numbers are known nowhere, whoever draws them.
+        let _: Value<'v> = generator;
         let given = bounds_and_size.items.last().copied().filter(|_| size.is_none());
         let sizes = sizes(given.unwrap_or(size))?;
         let dtype = match dtype.downcast_ref::<DtypeValue>() {

@@ -83,7 +83,16 @@ impl ClusterChoice {
     /// The choice, in a few words.
     pub(super) fn words(&self) -> String {
         let nodes = lockstep_core::words::counted(u64::from(self.nodes), "node");
-        format!("{} · {} · {nodes} · {}", self.collective, self.cluster, explain::bytes(self.bytes))
+        let bytes = explain::bytes(self.bytes);
+        format!("{} · {} · {nodes} · {bytes}{}", self.collective, self.cluster, self.fault_words())
+    }
+
+    /// `, with spine:rate=0.25`; empty without a fault.
+    pub(super) fn fault_words(&self) -> String {
+        match self.fault.as_str() {
+            "" => String::new(),
+            fault => format!(", with {fault}"),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Two runs side by side: how they ended, where their time went, their collectives, their values, and both
 //! timelines on one scale.
 
-use super::words::{diagnosis, ended_by_user, ending};
+use super::words::{diagnosis, ending};
 use crate::app::use_shared;
 use crate::explain;
 use crate::route::{Route, View};
@@ -143,10 +143,7 @@ fn shown(Both { sides, values }: &Both) -> Html {
                     { word("ranks", &|side| side.run.text("world_size")) }
                     { word("backend", &|side| side.run.text("backend")) }
                     { word("end", &|side| ending(&side.run)) }
-                    { word("diagnosis", &|side| match ended_by_user(&side.run) {
-                        true => "ended by its user".to_owned(),
-                        false => diagnosis(&side.run.fields),
-                    }) }
+                    { word("diagnosis", &|side| diagnosis(&side.run.fields)) }
                     { word("calls", &|side| side.opened.calls.to_string()) }
                     { time(all, &|it| Some(it.time_ps)) }
                     { time("a step", &|it| it.step_ps) }
@@ -155,7 +152,7 @@ fn shown(Both { sides, values }: &Both) -> Html {
                     { time("waiting for late ranks", &mean(|share| share.waiting_ps)) }
                 </tbody>
             </table></div>
-            <p data-test="two-runs-values">{ values_words(values) }</p>
+            <p data-test="two-runs-values">{ values_words(values, sides.each_ref().map(|side| format!("run {}", side.run.id))) }</p>
             { calls(a, b) }
         </section>
         { for sides.iter().map(|side| {
@@ -181,7 +178,7 @@ fn change(a: Option<u64>, b: Option<u64>) -> String {
 }
 
 /// The comparison of the values that both runs ended with, in a sentence.
-fn values_words(values: &Result<Comparison, String>) -> String {
+fn values_words(values: &Result<Comparison, String>, [a, b]: [String; 2]) -> String {
     match values {
         Err(why) => format!("Their values are not compared: {why}."),
         Ok(found) if found.tensors > 0 && found.equal == found.tensors => {
@@ -196,7 +193,7 @@ fn values_words(values: &Result<Comparison, String>) -> String {
             counted(found.tensors, "tensor")
         ),
         Ok(found) => match (&found.calls.first_difference, &found.not_compared) {
-            (Some(first), _) => format!("Their calls differ: {first}."),
+            (Some(first), _) => format!("Their calls differ: {}.", first.words([&a, &b])),
             (None, Some(why)) => {
                 format!("Both made the same calls. Their values are not compared: {why}.")
             }
