@@ -49,7 +49,7 @@ pub struct CallComparison {
     /// Bytes that these take as inputs, all ranks together.
     pub bytes: u64,
     /// The first that differs; one that hangs in both does not.
-    pub first_difference: Option<CallDifference>,
+    pub first_difference: Option<Box<CallDifference>>,
 }
 
 /// A call that differs between two traces, in words.
@@ -185,12 +185,12 @@ fn compare_calls(left: &Trace, right: &Trace) -> CallComparison {
                 // Calls that hang on both sides count as neither equal nor different.
                 && !(same && pair.is_some_and(|(left, right)| !ended(left) && !ended(right)))
             {
-                found.first_difference = Some(CallDifference {
+                found.first_difference = Some(Box::new(CallDifference {
                     rank: rank as u32,
                     call: place,
                     left: in_words(left),
                     right: in_words(right),
-                });
+                }));
             }
         }
     }
