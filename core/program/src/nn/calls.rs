@@ -7,7 +7,7 @@
 use crate::classes::objects::{InstanceValue, class};
 use crate::dist::arguments as take;
 use crate::nn::ddp_passes;
-use crate::nn::module_arguments::{Rest, returned};
+use crate::nn::module_arguments::{Given, Rest, returned};
 use crate::nn::modules::{Container, DdpValue, LayerValue, Module, modules, tensors};
 use crate::nn::output::{OutputValue, like_of};
 use crate::nn::output_shape::Returned;
@@ -41,11 +41,8 @@ pub(crate) fn with<'v>(
     if own.forward.depth == 0 {
         own.forward.computed_to = None;
     }
-    let given: Vec<Value<'v>> = args.positions(eval.heap())?.collect();
-    let named = args.names_map()?;
-    let named: Vec<(&str, Value<'v>)> =
-        named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    call(module, &given, &named, eval)
+    let given = Given::of(args, eval.heap())?;
+    call(module, &given.more, &given.named, eval)
 }
 
 /// The forward pass of a module with those arguments.

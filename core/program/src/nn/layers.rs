@@ -4,11 +4,11 @@
 
 use crate::dist::arguments as take;
 use crate::nn::batch_norm::batch_norm;
+use crate::nn::layer_class::LayerClass;
 use crate::nn::module_arguments::Rest;
 use crate::nn::modules::{Container, ModuleClass, container, layer};
 use crate::nn::output_shape::Shape;
 use crate::nn::parameter::Kind;
-use crate::nn::sync_batch_norm::SyncBatchNormClass;
 use crate::process::raised::raised;
 use crate::python::numbers;
 use crate::tensor::value::TensorValue;
@@ -314,44 +314,20 @@ fn convolution<'v>(
     Ok(layer(&module(name, params, &[], Dtype::Float32, positions), shape, heap))
 }
 
-/// Modules without parameters: `nn.ReLU()`.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct BareClass(&'static str);
-starlark_simple_value!(BareClass);
-
-impl fmt::Display for BareClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<class 'torch.nn.{}'>", self.0)
-    }
-}
-
-#[starlark_value(type = "type")]
-impl<'v> StarlarkValue<'v> for BareClass {
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        (attribute == "__name__").then(|| heap.alloc(self.0))
-    }
-
-    fn invoke(
-        &self,
-        _me: Value<'v>,
-        args: &Arguments<'v, '_>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        let heap = eval.heap();
-        let more: Vec<Value<'v>> = args.positions(heap)?.collect();
-        let named = args.names_map()?;
-        let named: Vec<(&str, Value<'v>)> =
-            named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        let shape = Shape::bare(self.0, &Rest { more: &more, named: &named });
-        Ok(layer(&sequence(self.0, &[]), shape, heap))
-    }
+/// A module without parameters: `nn.ReLU()`.
+fn without_parameters<'v>(
+    name: &'static str,
+    args: &Rest<'_, 'v>,
+    heap: Heap<'v>,
+) -> anyhow::Result<Value<'v>> {
+    Ok(layer(&sequence(name, &[]), Shape::bare(name, args), heap))
 }
 
 /// Adds modules without parameters, and those that are refused by their names.
 pub(crate) fn bare(builder: &mut GlobalsBuilder) {
     crate::nn::unfollowed_names::of_nn(builder);
     crate::nn::sequence_layers::add(builder);
-    builder.set("SyncBatchNorm", SyncBatchNormClass);
+    crate::nn::sync_batch_norm::add(builder);
     builder.set("Module", ModuleClass);
     for name in [
         "ReLU",
@@ -391,6 +367,6 @@ pub(crate) fn bare(builder: &mut GlobalsBuilder) {
         "Upsample",
         "Unflatten",
     ] {
-        builder.set(name, BareClass(name));
+        builder.set(name, LayerClass::new(name, without_parameters));
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod checkpoints;
 pub(crate) mod ddp_passes;
 pub(crate) mod functional;
 pub(crate) mod join;
+pub(crate) mod layer_class;
 pub(crate) mod layers;
 pub(crate) mod losses;
 pub(crate) mod module_arguments;

@@ -4,8 +4,9 @@ use crate::dist::arguments as take;
 use crate::nn::output_shape::{Returned, Shape, Weights, Window};
 use crate::python::numbers;
 use crate::tensor::value::tensor_in;
-use starlark::values::Value;
+use starlark::eval::Arguments;
 use starlark::values::dict::UnpackDictEntries;
+use starlark::values::{Heap, Value};
 
 /// A number for each dimension, of one for all or one each.
 fn each(value: Option<Value<'_>>, dims: usize, none: u64) -> Option<Vec<u64>> {
@@ -17,6 +18,28 @@ fn each(value: Option<Value<'_>>, dims: usize, none: u64) -> Option<Vec<u64>> {
             all.filter(|all| all.len() == dims)
         }
         None => Some(vec![one(value)?; dims]),
+    }
+}
+
+/// The arguments of a call, by place and by name.
+pub(crate) struct Given<'v> {
+    pub(crate) more: Vec<Value<'v>>,
+    pub(crate) named: Vec<(&'v str, Value<'v>)>,
+}
+
+impl<'v> Given<'v> {
+    /// # Errors
+    /// The arguments cannot be unpacked.
+    pub(crate) fn of(args: &Arguments<'v, '_>, heap: Heap<'v>) -> starlark::Result<Given<'v>> {
+        let more = args.positions(heap)?.collect();
+        let named = args.names_map()?;
+        let named = named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        Ok(Given { more, named })
+    }
+
+    /// All of them.
+    pub(crate) fn rest(&self) -> Rest<'_, 'v> {
+        Rest { more: &self.more, named: &self.named }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Recurrent layers and transformers of `torch.nn`: parameters as PyTorch registers them, and what a pass returns.
 
-#![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use crate::dist::arguments as take;
+use crate::nn::layer_class::LayerClass;
 use crate::nn::module_arguments::Rest;
 use crate::nn::modules::{LayerValue, Module, layer};
 use crate::nn::output_shape::{Heads, Sequence, Shape};
@@ -11,8 +11,6 @@ use crate::process::raised::raised;
 use crate::process::state::process;
 use crate::python::numbers;
 use crate::tensor::elementwise::made;
-use crate::torch::callable::Callable;
-use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::c10d::{Device, Tensor};
 use lockstep_torch::ddp::model::{
@@ -20,13 +18,9 @@ use lockstep_torch::ddp::model::{
 };
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::{Arguments, Evaluator};
+use starlark::starlark_module;
 use starlark::values::none::NoneType;
-use starlark::values::{
-    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
-};
-use starlark::{starlark_module, starlark_simple_value};
-use starlark_derive::starlark_value;
-use std::fmt;
+use starlark::values::{Heap, Value};
 
 /// Layers of one module.
 const MOST_LAYERS: u64 = 1000;
@@ -374,43 +368,6 @@ fn layers(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// `nn.Transformer`, with its static method.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-struct TransformerClass;
-starlark_simple_value!(TransformerClass);
-
-impl fmt::Display for TransformerClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<class 'torch.nn.modules.transformer.Transformer'>")
-    }
-}
-
-#[starlark_value(type = "type")]
-impl<'v> StarlarkValue<'v> for TransformerClass {
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        match attribute {
-            MASK => Some(heap.alloc(Callable::new(MASK, mask))),
-            "__name__" => Some(heap.alloc("Transformer")),
-            _ => None,
-        }
-    }
-
-    fn invoke(
-        &self,
-        _me: Value<'v>,
-        args: &Arguments<'v, '_>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        let heap = eval.heap();
-        let more: Vec<Value<'v>> = args.positions(heap)?.collect();
-        let named = args.names_map()?;
-        let named: Vec<(&str, Value<'v>)> =
-            named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        let args = Rest { more: &more, named: &named };
-        transformer(&args, heap).map_err(starlark::Error::new_native)
-    }
-}
-
 const MASK: &str = "generate_square_subsequent_mask";
 
 /// `Transformer.generate_square_subsequent_mask(size)`: its values are not followed.
@@ -433,7 +390,11 @@ fn mask<'v>(
 }
 
 /// `Transformer(d_model, nhead, num_encoder_layers, num_decoder_layers, dim_feedforward, …)`.
-fn transformer<'v>(args: &Rest<'_, 'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+fn transformer<'v>(
+    name: &'static str,
+    args: &Rest<'_, 'v>,
+    heap: Heap<'v>,
+) -> anyhow::Result<Value<'v>> {
     let given = |name: &str, nth: usize| args.get(name, nth).filter(|value| !value.is_none());
     let size = |name: &str, nth: usize, usual: u32| match given(name, nth) {
         Some(value) => Ok::<u32, anyhow::Error>(u32::try_from(numbers::whole(value, name)?)?),
@@ -463,11 +424,12 @@ fn transformer<'v>(args: &Rest<'_, 'v>, heap: Heap<'v>) -> anyhow::Result<Value<
     let encoder = half("num_encoder_layers", 2, false)?;
     let decoder = half("num_decoder_layers", 3, true)?;
     let halves = [("encoder".to_owned(), &encoder), ("decoder".to_owned(), &decoder)];
-    Ok(layer(&sequence("Transformer", &halves), Shape::Target, heap))
+    Ok(layer(&sequence(name, &halves), Shape::Target, heap))
 }
 
 /// Adds all of them.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     layers(builder);
-    builder.set("Transformer", TransformerClass);
+    let transformer = LayerClass::new("Transformer", transformer).with_method(MASK, mask);
+    builder.set("Transformer", transformer);
 }

@@ -1,69 +1,30 @@
 //! `nn.SyncBatchNorm`: a batch norm whose statistics are those of all ranks of a group
 //! (`torch/nn/modules/_functions.py`).
 
-#![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
-
 use crate::dist::arguments as take;
 use crate::nn::batch_norm::batch_norm;
-use crate::nn::module_arguments::Rest;
+use crate::nn::layer_class::LayerClass;
+use crate::nn::module_arguments::{Given, Rest};
 use crate::nn::modules::{LayerValue, Module, SyncedOver, modules};
 use crate::nn::state::BackwardCall;
 use crate::process::raised::{raised, refused};
 use crate::process::state::Process;
-use crate::torch::callable::Callable;
-use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::{Device, Group, InGroup, Tensor};
 use lockstep_torch::ddp::model::Layer;
+use starlark::environment::GlobalsBuilder;
 use starlark::eval::{Arguments, Evaluator};
-use starlark::starlark_simple_value;
-use starlark::values::{
-    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
-};
-use starlark_derive::starlark_value;
-use std::fmt;
+use starlark::values::{Heap, Value};
 
-/// `nn.SyncBatchNorm`, with its class method.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct SyncBatchNormClass;
-starlark_simple_value!(SyncBatchNormClass);
-
-impl fmt::Display for SyncBatchNormClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<class 'torch.nn.modules.batchnorm.SyncBatchNorm'>")
-    }
-}
-
-#[starlark_value(type = "type")]
-impl<'v> StarlarkValue<'v> for SyncBatchNormClass {
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        match attribute {
-            "convert_sync_batchnorm" => {
-                Some(heap.alloc(Callable::new("convert_sync_batchnorm", converted)))
-            }
-            "__name__" => Some(heap.alloc("SyncBatchNorm")),
-            _ => None,
-        }
-    }
-
-    fn invoke(
-        &self,
-        _me: Value<'v>,
-        args: &Arguments<'v, '_>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        let heap = eval.heap();
-        let more: Vec<Value<'v>> = args.positions(heap)?.collect();
-        let named = args.names_map()?;
-        let named: Vec<(&str, Value<'v>)> =
-            named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        new(&Rest { more: &more, named: &named }, heap).map_err(starlark::Error::new_native)
-    }
+/// Adds `nn.SyncBatchNorm`, with its class method.
+pub(crate) fn add(builder: &mut GlobalsBuilder) {
+    let class = LayerClass::new("SyncBatchNorm", new);
+    builder.set("SyncBatchNorm", class.with_method("convert_sync_batchnorm", converted));
 }
 
 /// `SyncBatchNorm(num_features, eps, momentum, affine, track_running_stats, process_group)`.
-fn new<'v>(args: &Rest<'_, 'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+fn new<'v>(_name: &'static str, args: &Rest<'_, 'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
     let group = args.get("process_group", 5).map_or(Ok(None), take::group)?;
     let norm = batch_norm("BatchNorm", args, heap)?;
     if let Some(Module::Layer(layer)) = Module::of(norm) {
@@ -80,11 +41,8 @@ fn converted<'v>(
 ) -> starlark::Result<Value<'v>> {
     let native = starlark::Error::new_native;
     let heap = eval.heap();
-    let more: Vec<Value<'v>> = args.positions(heap)?.collect();
-    let named = args.names_map()?;
-    let named: Vec<(&str, Value<'v>)> =
-        named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    let args = Rest { more: &more, named: &named };
+    let given = Given::of(args, heap)?;
+    let args = given.rest();
     let module = args.get("module", 0).unwrap_or_else(Value::new_none);
     if Module::of(module).is_none() {
         let class = crate::python::type_error::class_of(module);
