@@ -222,6 +222,12 @@ async fn evidence_of_a_log_opens_its_line() -> Result<()> {
     let shown = page.browser.run(here).await?;
     let wanted = text.lines().nth(line - 1).context("no such line")?;
     ensure!(shown.as_str().is_some_and(|shown| wanted.starts_with(shown.trim())), "{shown}");
+    // The button keeps the focus, and the line fits into the finding.
+    let fits = "const of = (test) => document.querySelector(`[data-test=${test}]`);
+        const evidence = of('go-log').closest('ul');
+        return document.activeElement === of('go-log') && evidence.scrollWidth <= evidence.clientWidth
+            && of('dropped-source').getBoundingClientRect().width > evidence.clientWidth * 0.9";
+    ensure!(page.browser.run(fits).await? == true, "the line takes the focus or the room");
     page.click("go-log").await?;
     let gone = "return !document.querySelector('[data-test=dropped-source]')";
     page.browser.until("the line closed", gone).await?;

@@ -43,7 +43,7 @@ pub(crate) fn log_line(props: &LogLineProps) -> Html {
         <>
             <button class="goes line" onclick={toggle} aria-expanded={shown.is_some().to_string()} title="Show the line of the log" data-test="go-log">{ props.words.clone() }</button>
             // One element, open or not: without it the button would be replaced and lose the focus.
-            <div>{ for (*shown).clone() }</div>
+            <div class="log-lines">{ for (*shown).clone() }</div>
         </>
     }
 }
