@@ -43,11 +43,16 @@ async fn run_it_for_real() -> Result<()> {
     assert_eq!(page.attribute("comparison", "data-tensors").await?, "3");
     assert_eq!(page.attribute("comparison", "data-elements").await?, "3000");
     page.browser.screenshot("run").await?;
+    // Another plan takes the card away: it tells of a run that is no longer this page's.
+    page.browser.run("location.hash = location.hash.replace('count=1000', 'count=1200')").await?;
+    page.until("real-run", "data-stage", "idle").await?;
+    page.click("run-real").await?;
+    page.until("real-run", "data-stage", "ended").await?;
     // It is in the list, and can be opened from there.
     page.click("run-link").await?;
     page.until("comparison", "data-equal", "true").await?;
     page.go("#/runs").await?;
-    page.until("runs", "data-count", "1").await?;
+    page.until("runs", "data-count", "2").await?;
     let row = page.text("run-1").await?;
     ensure!(row.contains("completed") && !row.contains("ended"), "{row:?}");
     page.browser.screenshot("runs").await?;
@@ -65,6 +70,21 @@ async fn run_it_for_real() -> Result<()> {
 async fn see_a_hang() -> Result<()> {
     let page = Page::open("#/hangs").await?;
     page.browser.screenshot("hangs").await?;
+    // Found by words of the title, the program or the log; the choice is in the address.
+    let cards = "return document.querySelectorAll('[data-test^=scenario-]').length";
+    let all = page.browser.until("the cards", cards).await?.as_u64().unwrap_or_default();
+    let line = page.browser.client.find(Locator::Css("[data-test=find-hang]")).await?;
+    line.send_keys("BARRIER checkpoint").await?;
+    let few = format!(
+        "const few = document.querySelectorAll('[data-test^=scenario-]').length; return few > 0 && few < {all}"
+    );
+    page.browser.until("fewer cards", &few).await?;
+    page.click("hang-quiz").await?;
+    let titles = "return [...document.querySelectorAll('.card h2')].every(title => /^Hang \\d+$/.test(title.innerText)) && location.hash";
+    let address = page.browser.until("hidden titles", titles).await?;
+    assert_eq!(address, "#/hangs?find=BARRIER%20checkpoint&quiz=true");
+    let cut = "return [...document.querySelectorAll('.card pre')].some(code => code.scrollHeight > code.clientHeight)";
+    assert_eq!(page.browser.run(cut).await?, false, "a card cuts a line in half");
     let cases = [
         ("skipped-all-reduce", json!([2])),
         ("mismatched-collectives", Value::Null),

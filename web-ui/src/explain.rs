@@ -168,7 +168,7 @@ pub(crate) fn ending(outcome: &Outcome) -> String {
         Outcome::RankStopped { rank, how } => {
             format!("rank {rank} never goes on, and nobody waits for it: {}", sentence(how))
         }
-        Outcome::Cancelled => "somebody ended it.".to_owned(),
+        Outcome::Cancelled => "its user ended it before it was done.".to_owned(),
         Outcome::Failed { why } => format!("the executor failed: {}", sentence(why)),
         Outcome::Unknown => "the recording does not say how the job ended.".to_owned(),
     }

@@ -76,11 +76,12 @@ impl TraceHeader {
     /// times were measured.
     pub fn stand_in(&self) -> Option<String> {
         let Origin::Run { backend, .. } = &self.origin else { return None };
-        let mut others: Vec<&str> =
-            self.groups.iter().map(|group| group.backend().name()).collect();
-        others.sort_unstable();
-        others.dedup();
-        others.retain(|name| name != backend);
+        let mut others: Vec<&str> = Vec::new();
+        for name in self.groups.iter().map(|group| group.backend().name()) {
+            if name != backend && !others.contains(&name) {
+                others.push(name);
+            }
+        }
         (!others.is_empty()).then(|| {
             format!(
                 "The plan is for {}; {backend} carried it out, so values can be compared and times \

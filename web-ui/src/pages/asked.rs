@@ -142,44 +142,30 @@ pub(super) fn cannot(title: &str, unmet: Vec<Unmet>, words: String, form: Html) 
                 <p class="muted hint">{ "The form has the nearest that can be shown; change anything in it to go there." }</p>
                 <Fold {words}>{ form }</Fold>
             </aside>
-            <UnmetList {unmet} />
+            { unmet_list(&unmet) }
         </div>
     }
 }
 
-/// Properties of [`UnmetList`].
-#[derive(Properties, PartialEq)]
-pub(super) struct UnmetListProps {
-    pub(super) unmet: Vec<Unmet>,
-}
-
 /// The impossible requests, the reasons, and ways on.
-#[component(UnmetList)]
-pub(super) fn unmet_list(props: &UnmetListProps) -> Html {
+pub(super) fn unmet_list(unmet: &[Unmet]) -> Html {
     html! {
-        <section class="panel unmet" role="alert" data-test="unmet" data-count={props.unmet.len().to_string()}>
+        <section class="panel unmet" role="alert" data-test="unmet" data-count={unmet.len().to_string()}>
             <h2>{ "The address asks for what cannot be shown" }</h2>
-            <ul>{ for props.unmet.iter().map(|unmet| html! {
-                <li><code class="bad">{ &unmet.asked }</code>{ " " }{ &unmet.why }<Ways ways={unmet.ways.clone()} /></li>
+            <ul>{ for unmet.iter().map(|unmet| html! {
+                <li><code class="bad">{ &unmet.asked }</code>{ " " }{ &unmet.why }{ ways(&unmet.ways) }</li>
             }) }</ul>
         </section>
     }
 }
 
-/// Properties of [`Ways`].
-#[derive(Properties, PartialEq)]
-pub(super) struct WaysProps {
-    pub(super) ways: Vec<Way>,
-}
-
 /// Links to what can be instead.
-#[component(Ways)]
-pub(super) fn ways(props: &WaysProps) -> Html {
-    if props.ways.is_empty() {
+pub(super) fn ways(ways: &[Way]) -> Html {
+    if ways.is_empty() {
         return html! {};
     }
     html! {
-        <p class="ways">{ "Instead: " }{ for props.ways.iter().map(|way| html! {
+        <p class="ways">{ "Instead: " }{ for ways.iter().map(|way| html! {
             <a class="button" href={way.route.to_hash()} data-test="way-on">{ &way.words }</a>
         }) }</p>
     }

@@ -74,7 +74,7 @@ fn timed(props: &TimedProps) -> Html {
                 <h1>{ TITLE }</h1>
                 <p class="muted hint">{ "What NCCL picks for every size, and the time that it takes: a model fitted on public tables of nccl-tests." }</p>
                 <Fold words={choice.words()}><ClusterForm choice={choice.clone()} {gpus} on_route={go} /></Fold>
-                <button class="quiet" onclick={save} disabled={account.is_none()} title="Every size with its time, bandwidths, algorithm, protocol and channels" data-test="cluster-csv">{ "Save as CSV" }</button>
+                <button onclick={save} disabled={account.is_none()} title="Every size with its time, bandwidths, algorithm, protocol and channels" data-test="cluster-csv">{ "Save as CSV" }</button>
                 <p class="muted small-print">{ "On the command line: lockstep time. A plan on a cluster: lockstep sim --cluster. docs/clusters.md says what is modelled and how far off it is." }</p>
             </aside>
             <div class="main">

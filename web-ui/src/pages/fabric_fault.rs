@@ -40,6 +40,9 @@ pub(super) fn fabric_fault_fields(fault: &str, on_choose: &Callback<String>) -> 
             let on_choose = on_choose.reform(move |value: u64| with(&fault, name, value));
             Some(html! { <NumberField {name} {label} {value} {min} {max} {on_choose} /> })
         }) }
+        if kind(fault) == "gpu:rank" {
+            <p class="muted small-print" data-test="gpu-fault">{ "A slow GPU computes more slowly. A collective by itself takes as long as before." }</p>
+        }
         </>
     }
 }

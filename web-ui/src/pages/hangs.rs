@@ -1,6 +1,6 @@
 //! Hangs: a gallery of jobs that do not end, and each of them to be stepped through.
 
-use super::asked::{Asked, Unmet, UnmetList};
+use super::asked::{Asked, Unmet, unmet_list};
 use super::debugger::{Debugger, code};
 use super::machine_choice;
 use super::machine_fields::{Links, MachineFields};
@@ -8,12 +8,13 @@ use crate::app::use_shared;
 use crate::dom;
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField, prose};
-use lockstep_core::words::nearest;
+use lockstep_core::words::{counted, nearest};
 use lockstep_scenarios::ScenarioOptions;
 use lockstep_scenarios::program::Options;
 use lockstep_web_protocol::{Hang, Machine, Request, Response};
 use std::cell::RefCell;
 use std::rc::Rc;
+use web_sys::HtmlInputElement;
 use yew::prelude::*;
 
 /// The largest world that a scenario is shown with.
@@ -73,7 +74,7 @@ pub(crate) fn hangs() -> Html {
         (choice, unmet) if unmet.is_empty() => {
             html! { <OneHang key={hang.id.clone()} {choice} /> }
         }
-        (_, unmet) => html! { <UnmetList {unmet} /> },
+        (_, unmet) => unmet_list(&unmet),
     }
 }
 
@@ -91,31 +92,80 @@ struct GalleryProps {
     hangs: Rc<[Rc<Hang>]>,
 }
 
+/// The address parameters of the gallery: the words that are looked for, and whether titles are hidden.
+const FIND: &str = "find";
+const QUIZ: &str = "quiz";
+
 /// Every hang as a card.
 #[component(Gallery)]
 fn gallery(props: &GalleryProps) -> Html {
+    let nav = use_shared().nav;
+    let wanted = nav.route.get(FIND).unwrap_or_default().to_owned();
+    let quiz = nav.route.get(QUIZ) == Some("true");
+    let filter = {
+        let nav = nav.clone();
+        Callback::from(move |event: InputEvent| {
+            let typed = event.target_unchecked_into::<HtmlInputElement>().value();
+            nav.change(|route| match typed.is_empty() {
+                true => route.without(FIND),
+                false => route.with(FIND, typed),
+            });
+        })
+    };
+    let toggle = Callback::from(move |_: Event| {
+        nav.change(|route| if quiz { route.without(QUIZ) } else { route.with(QUIZ, true) });
+    });
+    let words = wanted.to_lowercase();
+    let found = (1..).zip(props.hangs.iter()).filter(|(_, hang)| is_about(hang, &words));
+    let cards: Vec<Html> = found.map(|(number, hang)| card(number, hang, quiz)).collect();
+    let none = cards.is_empty();
     html! {
         <div class="gallery">
             <h1>{ "Jobs that hang" }</h1>
             <p class="lead">{ "Each is a program whose ranks wait for each other, most of them for ever. Step through it, find the rank that is to blame, and compare with what the diagnosis says." }</p>
-            <ul class="cards">
-                { for props.hangs.iter().map(|hang| html! {
-                    <li>
-                        <a class="card" href={Route::below(View::Hangs, &hang.id).to_hash()} data-test={format!("scenario-{}", hang.id)}>
-                            <h2>{ hang.title.clone() }</h2>
-                            <pre class="mono">{ excerpt(&hang.program) }</pre>
-                        </a>
-                    </li>
-                }) }
-            </ul>
+            <div class="row">
+                <input type="text" class="filter" value={wanted} oninput={filter} placeholder="Find: barrier, DDP, timeout…" aria-label="Find a hang by its title, code or log" data-test="find-hang" />
+                <label class="check"><input type="checkbox" checked={quiz} onchange={toggle} data-test="hang-quiz" />{ "As a quiz: titles hidden" }</label>
+            </div>
+            if none { <p class="muted" role="status" data-test="no-hang">{ "No hang has this in its title, code or log." }</p> }
+            <ul class="cards">{ for cards }</ul>
         </div>
     }
 }
 
-/// The program without its imports.
-fn excerpt(program: &str) -> String {
-    let lines = program.lines().filter(|line| !line.starts_with("import"));
-    lines.collect::<Vec<_>>().join("\n").trim().to_owned()
+/// True if the title, the program or the log of a hang holds every word that is looked for, in lower case.
+fn is_about(hang: &Hang, wanted: &str) -> bool {
+    let texts = [&hang.title, &hang.program, &hang.log].map(|text| text.to_lowercase());
+    wanted.split_whitespace().all(|word| texts.iter().any(|text| text.contains(word)))
+}
+
+/// A hang as a card. The title tells what is wrong, so that a quiz has a number in its place.
+fn card(number: usize, hang: &Hang, quiz: bool) -> Html {
+    let title = if quiz { format!("Hang {number}") } else { hang.title.clone() };
+    let lines: Vec<&str> = excerpt(&hang.program).collect();
+    let left_out = lines.len().saturating_sub(MAX_CARD_LINES);
+    html! {
+        <li key={hang.id.clone()}>
+            <a class="card" href={Route::below(View::Hangs, &hang.id).to_hash()} data-test={format!("scenario-{}", hang.id)}>
+                <h2>{ title }</h2>
+                <pre class="mono">
+                    { for lines.iter().take(MAX_CARD_LINES).map(|line| html! { <span>{ line }</span> }) }
+                    if left_out > 0 { <span class="muted">{ format!("… {}", counted(left_out, "more line")) }</span> }
+                </pre>
+            </a>
+        </li>
+    }
+}
+
+/// Lines of a program that a card shows.
+const MAX_CARD_LINES: usize = 8;
+
+/// The lines of a program that hold code, without its imports. Its comments tell the story.
+fn excerpt(program: &str) -> impl Iterator<Item = &str> {
+    let code = program.lines().map(|line| line.split("  #").next().unwrap_or(line).trim_end());
+    code.filter(|line| {
+        !line.is_empty() && !["import", "from", "#"].iter().any(|word| line.starts_with(word))
+    })
 }
 
 /// The address parameter of [`HangChoice::asks`].

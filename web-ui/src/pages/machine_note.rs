@@ -2,20 +2,12 @@
 
 use lockstep_core::trace::Origin;
 use lockstep_web_protocol::Opened;
-use std::rc::Rc;
 use yew::prelude::*;
-
-/// Properties of [`MachineNote`].
-#[derive(Properties, PartialEq)]
-pub(super) struct MachineNoteProps {
-    pub(super) opened: Rc<Opened>,
-}
 
 /// The cluster that calls were timed on, and what of its times is extrapolated; nothing where
 /// messages over links took their time.
-#[component(MachineNote)]
-pub(super) fn machine_note(props: &MachineNoteProps) -> Html {
-    let Origin::Simulated { topology, .. } = &props.opened.header.origin else { return html! {} };
+pub(super) fn machine_note(opened: &Opened) -> Html {
+    let Origin::Simulated { topology, .. } = &opened.header.origin else { return html! {} };
     match topology.strip_prefix("cluster ") {
         Some(words) => html! {
             <p class="muted small-print" data-test="on-cluster">{ format!("On {words}. A collective takes its time as a whole; its steps are laid over that time by their bytes.") }</p>

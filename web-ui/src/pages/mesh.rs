@@ -17,7 +17,7 @@ use fabric::FabricView;
 use lockstep_core::words::counted;
 use lockstep_web_protocol::{CANCELLED, MeshAccount, MeshQuestion, Request, Response};
 use std::rc::Rc;
-use table::DimTable;
+use table::dim_table;
 use yew::prelude::*;
 
 /// Groups and meshes.
@@ -87,7 +87,7 @@ fn meshed(props: &MeshedProps) -> Html {
                             <PairsMatrix account={account.clone()} {dim} ranks_per_node={node} selected={choice.rank} />
                         </section>
                         <section class="panel dims" aria-label="Each dimension">
-                            <DimTable account={account.clone()} {dim} ranks_per_node={node} on_choose={choose_dim} />
+                            { dim_table(account, dim, &choose_dim) }
                         </section>
                         <FabricView account={account.clone()} {dim} collective={choice.collective.name()} />
                         </>

@@ -101,7 +101,7 @@ pub(crate) fn program() -> Html {
         Callback::from(move |route: Route| nav.replace(route))
     };
     if !asked.unmet.is_empty() {
-        return html! { <super::asked::UnmetList unmet={asked.unmet} /> };
+        return super::asked::unmet_list(&asked.unmet);
     }
     html! {
         <Debugger text={text.clone()} {options} {machine} base={base.clone()} name="program" writing=true on_text={set_text}>

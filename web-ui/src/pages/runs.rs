@@ -15,7 +15,7 @@ use crate::server;
 use crate::sets::set;
 use crate::turns::use_turns;
 use crate::ui::prose;
-use crate::ui::{ComparisonCard, LiveRun, RealRun};
+use crate::ui::{LiveRun, RealRun, comparison_card};
 use compare::TwoRuns;
 use list::List;
 use lockstep_core::plan::{Fault, Plan};
@@ -174,7 +174,7 @@ fn one_run(props: &OneRunProps) -> Html {
                     if let Some(words) = opened.header.stand_in() { <p class="muted" data-test="stand-in">{ words }</p> }
                     { match comparison {
                         Ok(None) => html! {},
-                        Ok(Some(comparison)) => html! { <ComparisonCard comparison={comparison.clone()} /> },
+                        Ok(Some(comparison)) => comparison_card(comparison),
                         Err(why) => html! { <p class="muted" data-test="not-compared">{ format!("Not compared with a simulation: {why}") }</p> },
                     } }
                     <Workbench opened={opened.clone()} />

@@ -3,7 +3,7 @@
 use super::asked::cannot;
 use super::call_choice::{CallChoice, CallForm, CallRead};
 use super::exports::Exports;
-use super::machine_note::MachineNote;
+use super::machine_note::machine_note;
 use super::simulation::Simulated;
 use super::step_call::StepCall;
 use super::step_choice::{StepChoice, StepForm};
@@ -112,7 +112,7 @@ fn step_collective(props: &StepCollectiveProps) -> Html {
                 <h1>{ "Step through a collective" }</h1>
                 <Fold words={choice.words()}>
                 <StepForm {choice} on_route={go} />
-                if let Some(opened) = &opened { <MachineNote opened={opened.clone()} /> }
+                if let Some(opened) = &opened { { machine_note(opened) } }
                 if let Ok(plan) = &*plan {
                     <RealRun plan={plan.clone()} simulated={session} />
                     <Exports {session} {name} plan={plan.clone()} />

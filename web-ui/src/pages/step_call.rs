@@ -1,11 +1,11 @@
 //! Step through a call of torch.distributed as PyTorch makes it: its program, what every rank
 //! does, messages, buffers, streams, and what works answered.
 
-use super::asked::Ways;
+use super::asked::ways;
 use super::backend_table::BackendTable;
 use super::call_choice::{CallChoice, CallForm, use_planned};
 use super::exports::Exports;
-use super::machine_note::MachineNote;
+use super::machine_note::machine_note;
 use super::simulation::Simulated;
 use super::standing::standing;
 use super::stepping::use_stepping;
@@ -76,7 +76,7 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
                 <h1>{ "Step through a call" }</h1>
                 <Fold words={choice.words()}>
                 <CallForm choice={choice.clone()} on_route={go} />
-                if let Some(opened) = &opened { <MachineNote opened={opened.clone()} /> }
+                if let Some(opened) = &opened { { machine_note(opened) } }
                 <BackendTable call={choice.call.name} />
                 if let Ok(plan) = &*plan {
                     <RealRun plan={plan.clone()} simulated={session} />
@@ -85,7 +85,7 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
                 </Fold>
             </aside>
             <div class="sentence"><p class={classes!(refused.is_some().then_some("bad"))} aria-live="polite" data-test="sentence">{ sentence }</p>
-                if refused.is_some() { <Ways ways={planned.map(|planned| planned.ways).unwrap_or_default()} /> }
+                if refused.is_some() { { ways(&planned.map(|planned| planned.ways).unwrap_or_default()) } }
                 <p class="muted small-print">{ choice.call.about }</p></div>
             <section class="panel memory" aria-label="Program">
                 <SourceView {source} view={view.clone()} />

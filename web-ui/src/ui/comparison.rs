@@ -5,16 +5,8 @@ use lockstep_core::words::counted;
 use lockstep_sim::Comparison;
 use yew::prelude::*;
 
-/// Properties of [`ComparisonCard`].
-#[derive(Properties, PartialEq)]
-pub(crate) struct ComparisonCardProps {
-    pub(crate) comparison: Comparison,
-}
-
 /// The simulator's values against those of a real run.
-#[component(ComparisonCard)]
-pub(crate) fn comparison_card(props: &ComparisonCardProps) -> Html {
-    let comparison = &props.comparison;
+pub(crate) fn comparison_card(comparison: &Comparison) -> Html {
     let (class, verdict) = match comparison {
         all if all.all_equal() => (
             "good",

@@ -33,30 +33,16 @@ pub(crate) fn meant<'t>(texts: &'t Texts, path: &str) -> Option<(&'t str, &'t Rc
     best.next().is_none().then_some((dropped.as_str(), text))
 }
 
-/// Properties of [`Excerpt`].
-#[derive(Properties, PartialEq)]
-pub(crate) struct ExcerptProps {
-    pub(crate) name: String,
-    pub(crate) text: Rc<str>,
-    /// The number of the text's first line, counted from 1, if it is a part of the file.
-    #[prop_or(1)]
-    pub(crate) first: usize,
-    /// Counted from 1.
-    pub(crate) line: usize,
-}
-
-/// A line of a dropped file with those around it.
-#[component(Excerpt)]
-pub(crate) fn excerpt(props: &ExcerptProps) -> Html {
-    let ExcerptProps { name, text, first, line } = props;
-    let from = line.saturating_sub(AROUND).max(*first);
-    let lines = (*first..).zip(text.lines()).skip(from - first).take(line + AROUND + 1 - from);
+/// A line of a file with those around it; lines count from 1. `text` begins with line `first` of the file.
+pub(crate) fn excerpt(name: &str, text: &str, first: usize, line: usize) -> Html {
+    let from = line.saturating_sub(AROUND).max(first);
+    let lines = (first..).zip(text.lines()).skip(from - first).take(line + AROUND + 1 - from);
     html! {
         <figure class="source" data-test="dropped-source">
             <figcaption class="mono">{ format!("{name}:{line}") }</figcaption>
             <ol>
                 { for lines.map(|(at, text)| html! {
-                    <li class={classes!((at == *line).then_some("here"))}>
+                    <li class={classes!((at == line).then_some("here"))}>
                         <span class="number">{ at }</span><code>{ text }</code>
                     </li>
                 }) }

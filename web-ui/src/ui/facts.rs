@@ -2,18 +2,11 @@
 
 use yew::prelude::*;
 
-/// Properties of [`Facts`].
-#[derive(Properties, PartialEq)]
-pub(crate) struct FactsProps {
-    pub(crate) facts: Vec<(String, String)>,
-}
-
 /// Names and values in two columns.
-#[component(Facts)]
-pub(crate) fn facts(props: &FactsProps) -> Html {
+pub(crate) fn facts_list(facts: &[(String, String)]) -> Html {
     html! {
         <dl class="facts">
-            { for props.facts.iter().map(|(name, value)| html! {
+            { for facts.iter().map(|(name, value)| html! {
                 <><dt>{ name }</dt><dd>{ value }</dd></>
             }) }
         </dl>

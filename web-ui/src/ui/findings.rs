@@ -1,6 +1,6 @@
 //! The findings of the diagnosis.
 
-use super::facts::Facts;
+use super::facts::facts_list;
 use super::go::Go;
 use super::keys;
 use super::ladder::ladder;
@@ -209,7 +209,7 @@ fn card(finding: &Finding, props: &FindingsProps) -> Html {
             <h2>{ finding.kind.title() }</h2>
             { message(&finding.message) }
             { culprits(finding, on_go) }
-            <Facts {facts} />
+            { facts_list(&facts) }
             if !finding.fix.is_empty() {
                 <p class="fix"><b>{ "Fix " }</b>{ prose(&finding.fix) }</p>
             }

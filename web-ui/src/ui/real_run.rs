@@ -3,7 +3,7 @@
 use super::fault_form::FaultForm;
 use super::in_sight::use_in_sight;
 use super::prose::prose;
-use super::{Choice, ComparisonCard, Findings, LiveRun, SelectField, Timeline, WaitGraph};
+use super::{Choice, Findings, LiveRun, SelectField, Timeline, WaitGraph, comparison_card};
 use crate::app::use_shared;
 use crate::dom;
 use crate::explain;
@@ -73,6 +73,11 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
         Stage::Ended { .. } => "ended",
         Stage::Failed { .. } => "failed",
     };
+    // The card tells of a plan that is no longer on the page once another is chosen; the list of runs keeps the run.
+    use_effect_with(Rc::as_ptr(&props.plan), {
+        let run = run.clone();
+        move |_| run.clear()
+    });
     let sheet = use_in_sight(Some(stage).filter(|stage| matches!(*stage, "running" | "ended")));
     let is_missing = missing.is_some();
     html! {
@@ -141,6 +146,7 @@ fn ended(
         || "The stream ended before the run did.".to_owned(),
         |outcome| format!("After {}: {}", explain::time(opened.end_ps), explain::ending(outcome)),
     );
+    let culprits: Vec<u32> = opened.report.culprits().iter().map(|rank| rank.0).collect();
     html! {
         <>
         <header>
@@ -151,11 +157,11 @@ fn ended(
         <p data-test="run-outcome">{ outcome }</p>
         if let Some(words) = opened.header.stand_in() { <p class="muted" data-test="stand-in">{ words }</p> }
         if let Some(comparison) = comparison.filter(|comparison| !hangs || comparison.tensors > 0) {
-            <ComparisonCard comparison={comparison.clone()} />
+            { comparison_card(comparison) }
         }
         <Dumps run={id.to_owned()} />
         <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes}
-                  end_ps={opened.end_ps} fit={opened.fit} />
+                  end_ps={opened.end_ps} fit={opened.fit} {culprits} />
         if hangs || !opened.report.findings.is_empty() {
             <Findings report={opened.report.clone()} />
             <WaitGraph waits={opened.waits.clone()} causes={opened.causes.clone()} world_size={opened.header.world_size} />
@@ -185,7 +191,7 @@ fn where_it_runs(executor: Executor, world_size: u32) -> String {
 
 /// The first mistake in faults of a plan, in a sentence.
 fn wrong_with(faults: &[Fault], plan: &Plan) -> Option<String> {
-    plan.with_faults(faults).err().map(|error| error.to_string())
+    plan.check_faults(faults).err().map(|error| error.to_string())
 }
 
 /// Properties of [`Dumps`].

@@ -125,7 +125,9 @@ impl Places<'_> {
         let around = node_radius(self.ranks) + if self.nodes() > 1 { 44.0 } else { 14.0 };
         // Two ranks side by side need no more than the way between them.
         let most = if self.ranks <= 2 { 150.0 } else { f64::MAX };
-        ((self.wide / 2.0 - around).min(most), self.high / 2.0 - around)
+        // Names of nodes are wider than high.
+        let beside = if self.nodes() > 1 { around + 16.0 } else { around };
+        ((self.wide / 2.0 - beside).min(most), self.high / 2.0 - around)
     }
 
     /// A place at an angle, on the ring or beside it: `out` units outside of it.
@@ -184,13 +186,19 @@ fn node_at(all: Places<'_>, node: usize, radius: f64) -> Html {
         false => format!("M{ax:.1} {ay:.1}A{rx:.1} {ry:.1} 0 {long} 1 {bx:.1} {by:.1}"),
     };
     let words = format!("node {node}: ranks {first} to {last}");
-    // Outside of the circle, where no message passes.
-    let (x, y) = all.on_ring((from + to) / 2.0, radius + 21.0);
+    // Outside of the circle, where no message passes; beside it the name begins or ends there.
+    let angle = (from + to) / 2.0;
+    let (x, y) = all.on_ring(angle, radius + 16.0);
+    let anchor = match angle.cos() {
+        right if right > 0.4 => "start",
+        left if left < -0.4 => "end",
+        _ => "middle",
+    };
     html! {
         <g class="ground" data-test={format!("ground-{node}")}>
             <title>{ words }</title>
             <path d={way} stroke-width={format!("{:.0}", 2.0 * radius + 18.0)} />
-            if all.nodes() <= MAX_NAMED { <text x={format!("{x:.1}")} y={format!("{:.1}", y + 4.0)}>{ format!("node {node}") }</text> }
+            if all.nodes() <= MAX_NAMED { <text x={format!("{x:.1}")} y={format!("{:.1}", y + 4.0)} style={format!("text-anchor:{anchor}")}>{ format!("node {node}") }</text> }
         </g>
     }
 }

@@ -196,7 +196,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
                 <canvas ref={canvas} style={format!("width:{width}px;height:{height}px")} />
                 <Hover hover={(*hover).clone()} {width} {height} />
             </div>
-            if future_hidden && props.playhead_ps.is_some_and(|at| at < props.end_ps) { <p class="later muted">{ "What comes later stays hidden until you have answered." }</p> }
+            if future_hidden && props.playhead_ps.is_some_and(|at| at < props.end_ps) { <p class="later muted">{ "What comes later is hidden: a question asks about it." }</p> }
             { tools(props, &stretch, &now, &measures) }
         </div>
     }

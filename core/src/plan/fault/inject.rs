@@ -6,16 +6,10 @@ use crate::rank::GlobalRank;
 use std::collections::BTreeMap;
 
 fn inject(plan: &Plan, faults: &[Fault], signals_sent: bool) -> Result<Injected, FaultError> {
-    if faults.len() > MAX_FAULTS {
-        return Err(FaultError::TooMany(faults.len()));
-    }
+    plan.check_faults(faults)?;
     let mut injected = Injected { plan: plan.clone(), signals: Vec::new() };
     let mut by_rank: BTreeMap<GlobalRank, Vec<Fault>> = BTreeMap::new();
     for fault in faults {
-        if fault.rank.0 >= plan.world_size {
-            let last = plan.world_size.saturating_sub(1);
-            return Err(FaultError::NoSuchRank { fault: *fault, last });
-        }
         by_rank.entry(fault.rank).or_default().push(*fault);
     }
     for (rank, faults) in by_rank {
@@ -38,13 +32,7 @@ fn inject_rank(
     let mut dropped: Vec<(usize, usize)> = Vec::new();
     let mut inserted: Vec<(usize, Fault)> = Vec::new();
     for fault in faults {
-        let place = match fault.when {
-            Moment::Call(call) => {
-                let calls = places.len() as u32;
-                Some(place(&places, call).ok_or(FaultError::NoSuchCall { fault: *fault, calls })?)
-            }
-            Moment::AfterMs(_) => None,
-        };
+        let place = place_of(fault, &places)?;
         match (fault.what, place, fault.when) {
             (FaultKind::Drop, Some(place), _) => dropped.push(place),
             (FaultKind::Resize { count }, Some((op, part)), _) => {
@@ -90,6 +78,16 @@ fn place(places: &[(usize, usize)], call: u32) -> Option<(usize, usize)> {
     (call as usize).checked_sub(1).and_then(|call| places.get(call)).copied()
 }
 
+/// The place of the call that a fault names; `None` for one by the clock.
+fn place_of(
+    fault: &Fault,
+    places: &[(usize, usize)],
+) -> Result<Option<(usize, usize)>, FaultError> {
+    let Moment::Call(call) = fault.when else { return Ok(None) };
+    let calls = places.len() as u32;
+    place(places, call).map(Some).ok_or(FaultError::NoSuchCall { fault: *fault, calls })
+}
+
 /// Before which of a rank's operations faults put one of their own.
 fn inserted(plan: &Plan, faults: &[Fault]) -> BTreeMap<GlobalRank, Vec<u32>> {
     let mut inserted: BTreeMap<GlobalRank, Vec<u32>> = BTreeMap::new();
@@ -119,12 +117,21 @@ fn call_mut(action: &mut Action, part: usize) -> Option<&mut Call> {
     action.calls_mut().get_mut(part)
 }
 
+/// True if a call has one number of elements, which a fault can change.
+fn has_size(call: &Call) -> bool {
+    match call {
+        Call::Collective { splits: Some(_), .. } | Call::Collective { count: 0, .. } => false,
+        Call::Collective { collective, .. } => !collective.is_barrier(),
+        Call::Send { .. } | Call::Recv { .. } => true,
+    }
+}
+
 /// Gives the call another number of elements; `None` if it has none.
 fn resize(call: &mut Call, tensors: &mut Vec<Tensor>, wanted: u64) -> Option<()> {
+    if !has_size(call) {
+        return None;
+    }
     match call {
-        Call::Collective { splits: Some(_), .. } => None,
-        Call::Collective { collective, .. } if collective.is_barrier() => None,
-        Call::Collective { count: 0, .. } => None,
         Call::Collective { count, input, output, .. } => {
             for tensor in [input, output].into_iter().flatten() {
                 let parts = tensors.get(tensor.index())?.numel / *count;
@@ -213,6 +220,33 @@ pub struct Injected {
 }
 
 impl Plan {
+    /// Checks that the plan has the ranks and calls that faults name, without writing them into it.
+    ///
+    /// # Errors
+    /// The first fault that names something that the plan lacks.
+    pub fn check_faults(&self, faults: &[Fault]) -> Result<(), FaultError> {
+        if faults.len() > MAX_FAULTS {
+            return Err(FaultError::TooMany(faults.len()));
+        }
+        for fault in faults {
+            if fault.rank.0 >= self.world_size {
+                let last = self.world_size.saturating_sub(1);
+                return Err(FaultError::NoSuchRank { fault: *fault, last });
+            }
+            let Some(program) = self.program(fault.rank) else { continue };
+            let place = place_of(fault, &places(program))?;
+            let call = place.and_then(|(op, part)| program.ops.get(op)?.action.calls().get(part));
+            match (fault.what, call) {
+                (FaultKind::Resize { .. }, Some(call)) if !has_size(call) => {
+                    let call = call.name().to_owned();
+                    return Err(FaultError::NoSize { fault: *fault, call });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The plan with faults, for an executor that can send signals.
     ///
     /// # Errors

@@ -5,8 +5,8 @@ use super::shelf::{Block, Shelves};
 use super::words::{commas, ending, tint};
 use crate::app::use_shared;
 use crate::explain;
-use crate::ui::Facts;
 use crate::ui::canvas::{FONT, Ink, cleared, ink, use_size};
+use crate::ui::facts_list;
 use lockstep_torch::ddp::lab::{BucketFate, Pass};
 use lockstep_web_protocol::DdpAccount;
 use std::rc::Rc;
@@ -262,7 +262,7 @@ fn card(
             if let Some(onclick) = close {
                 <button class="quiet close" {onclick} aria-label="Close" data-test="param-close">{ "×" }</button>
             }
-            <Facts {facts} />
+            { facts_list(&facts) }
             <ol class="why">{ for account.pass.why(&account.model, &account.setting, block.param).into_iter().map(|line| html! { <li>{ line }</li> }) }</ol>
         </div>
     }

@@ -6,7 +6,7 @@ use super::model_ref;
 use crate::app::use_shared;
 use crate::explain;
 use crate::pages::exports::Exports;
-use crate::pages::machine_note::MachineNote;
+use crate::pages::machine_note::machine_note;
 use crate::pages::simulation::Simulated;
 use crate::pages::standing::standing;
 use crate::pages::stepping::{Stepping, use_stepping};
@@ -120,7 +120,7 @@ fn side(choice: &LabChoice, plan: Option<&Rc<Plan>>, opened: Option<&Rc<Opened>>
             <a href={back.to_hash()} data-test="back-to-lab">{ "← The lab" }</a>
             <h1>{ "The training run, message by message" }</h1>
             <p class="muted">{ format!("{}: {passes} passes of setting A, from the constructor's broadcasts to the last optimizer step.", choice.words()) }</p>
-            if let Some(opened) = opened { <MachineNote opened={opened.clone()} /> }
+            if let Some(opened) = opened { { machine_note(opened) } }
             if let Some(plan) = plan {
                 { real_run(plan, session) }
                 <Exports {session} name={format!("ddp-{}-{}", choice.model.replace([':', ','], "-"), choice.a.world)} plan={plan.clone()} />

@@ -9,8 +9,8 @@ use super::stretch::Stretch;
 use crate::app::use_shared;
 use crate::dom::Listener;
 use crate::explain;
-use crate::ui::Facts;
 use crate::ui::canvas::{cleared, ink, use_size};
+use crate::ui::facts_list;
 use std::cell::RefCell;
 use std::rc::Rc;
 use web_sys::{Element, WheelEvent};
@@ -304,7 +304,7 @@ fn card(props: &StreamsProps, pointed: &Pointed, rows: Rows) -> Html {
     html! {
         <div class="hover" style={format!("{across};bottom:{:.0}px", rows.height - pointed.y + 10.0)} role="status" data-test="span-card">
             <h4>{ title }</h4>
-            <Facts {facts} />
+            { facts_list(&facts) }
         </div>
     }
 }

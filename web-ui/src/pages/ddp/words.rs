@@ -15,20 +15,19 @@ pub(super) fn commas(number: u64) -> String {
     text
 }
 
-/// As much of the end of a name as there is room for: the end tells names apart, but for what
-/// nearly all end with.
+/// The last words of a parameter's name that fit into `room` letters, `…mlp.up`; empty if not even the last word fits. Nearly
+/// all names end with `.weight`, which goes first. Words are never cut.
 pub(super) fn ending(name: &str, room: usize) -> String {
-    let long = |name: &str| name.chars().count();
-    if long(name) <= room {
+    let fits = |name: &str| name.chars().count() <= room;
+    if fits(name) {
         return name.to_owned();
     }
     let name = name.strip_suffix(".weight").unwrap_or(name);
-    match long(name) {
-        short if short <= room => name.to_owned(),
-        long => {
-            "…".chars().chain(name.chars().skip((long + 1).saturating_sub(room.max(1)))).collect()
-        }
+    if fits(name) {
+        return name.to_owned();
     }
+    let mut ends = name.match_indices('.').map(|(dot, _)| format!("…{}", &name[dot + 1..]));
+    ends.find(|end| fits(end)).unwrap_or_default()
 }
 
 /// `weight` of 255 parts of a bucket's colour on the ground.
@@ -38,4 +37,26 @@ pub(super) fn tint(bucket: u32, weight: u16, dark: bool) -> String {
     let mix =
         |at: usize| (u16::from(ground[at]) * (255 - weight) + u16::from(over[at]) * weight) / 255;
     format!("rgb({} {} {})", mix(0), mix(1), mix(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captions_hold_whole_words() {
+        let name = "layers.3.mlp.up_proj.weight";
+        for (room, caption) in [
+            (27, name),
+            (26, "layers.3.mlp.up_proj"),
+            (19, "…3.mlp.up_proj"),
+            (13, "…mlp.up_proj"),
+            (8, "…up_proj"),
+            (7, ""),
+        ] {
+            assert_eq!(ending(name, room), caption, "{room}");
+        }
+        assert_eq!(ending("fc.bias", 5), "…bias");
+        assert_eq!(ending("größe", 5), "größe");
+    }
 }

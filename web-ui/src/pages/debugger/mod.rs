@@ -20,11 +20,11 @@ mod wrong;
 pub(super) use editor::text_of;
 
 use super::exports::Exports;
-use super::machine_note::MachineNote;
+use super::machine_note::machine_note;
 use super::simulation::Base;
 use super::standing::standing;
 use super::stepping::use_ordered_stepping;
-use super::workbench::{Along, Drawn, Next, Notes, use_bench};
+use super::workbench::{Along, Drawn, Next, notes_list, use_bench};
 use crate::app::{Shared, use_shared};
 use crate::dom::{self, Listener};
 use crate::route::Route;
@@ -120,7 +120,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
     html! {
         <div class="debug-grid" data-ready={session.is_some().to_string()} data-test="debugger" data-state={running.state(&stepping)}>
             <header class="story">{ props.children.clone() }
-                if let Some(opened) = &opened { <MachineNote opened={opened.clone()} /> }
+                if let Some(opened) = &opened { { machine_note(opened) } }
             </header>
             <Listing text={props.text.clone()} plan={plan.clone()} view={view.clone()} wrong={running.wrong().cloned()}
                      culprits={culprits.clone()} stops={marks.clone()} on_stops={set_stops.clone()} search={search.clone()}
@@ -145,6 +145,12 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             }) }
             <section class="panel now" aria-label="At this moment">
                 if let (Some(opened), Some(view), Ok(plan)) = (&opened, &view, &**plan) {
+                    // One element, with the question or without: else yew inserts it behind its siblings.
+                    <div>
+                        if let Some(on_answer) = props.on_answer.clone() {
+                            <Question {world_size} culprits={blamed} {on_answer} />
+                        }
+                    </div>
                     if !props.chapters.is_empty() {
                         <Story chapters={props.chapters.clone()} session={opened.session} playback={stepping.playback.clone()} />
                     }
@@ -158,16 +164,11 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             <section class="panel verdicts" aria-label="What is wrong">
                 if let Some(compiled) = &running.compiled { <Output compiled={compiled.clone()} view={view.clone()} /> }
                 if let (Some(opened), Ok(plan)) = (&opened, &**plan) {
-                    // One element for both: without it yew inserts the question behind its siblings, and panics when
-                    // the findings replace it.
+                    // One element, with findings or without: else yew inserts them behind their siblings.
                     <div>
-                        if let Some(on_answer) = props.on_answer.clone() {
-                            <Question {world_size} culprits={blamed} {on_answer} />
-                        } else if !asking {
-                            <Findings report={opened.report.clone()} on_go={bench.selection.go.clone()} {appendix} />
-                        }
+                        if !asking { <Findings report={opened.report.clone()} on_go={bench.selection.go.clone()} {appendix} /> }
                     </div>
-                    <Notes notes={(*bench.selection.notes).clone()} on_go={bench.selection.go.clone()} on_drop={bench.selection.drop_note.clone()} />
+                    { notes_list(&bench.selection.notes, &bench.selection.go, &bench.selection.drop_note) }
                     <Detail plan={plan.clone()} />
                     <Explore plan={plan.clone()} {machine} {order} on_order={order_setter(&nav)} />
                     <RealRun plan={plan.clone()} simulated={session} hangs={!opened.report.findings.is_empty()} />

@@ -64,16 +64,8 @@ fn made_of(path: &Path, nodes: bool) -> String {
     format!("{} = {}", time(path.time_ps()), parts.join(" + "))
 }
 
-/// Properties of [`Difference`].
-#[derive(Properties, PartialEq)]
-pub(super) struct DifferenceProps {
-    pub(super) told: Told,
-}
-
 /// The sentence, and both times as bars of one scale.
-#[component(Difference)]
-pub(super) fn difference_card(props: &DifferenceProps) -> Html {
-    let Told { sentence, bars, faster } = &props.told;
+pub(super) fn difference_card(Told { sentence, bars, faster }: &Told) -> Html {
     let most = bars.iter().map(|bar| bar.path.time_ps()).max().unwrap_or(1).max(1);
     let share = |ps: u64| format!("width:{:.2}%", 100.0 * ps as f64 / most as f64);
     let faster = faster.map(|side| bars[side].name).unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::ChosenProps;
 use super::answers::use_accounts;
 use super::choice::{GalleryChoice, GalleryForm};
-use super::difference::{Difference, difference};
+use super::difference::{difference, difference_card};
 use crate::app::use_shared;
 use crate::explain;
 use crate::pages::simulation::{
@@ -185,7 +185,7 @@ pub(super) fn side_by_side(props: &ChosenProps) -> Html {
                 if let Some(why) = pair.failed(0).or(pair.failed(1)) {
                     <p class="bad">{ why }</p>
                 } else if let [Some(left), Some(right)] = &accounts {
-                    <Difference told={difference(&choice, [left, right])} />
+                    { difference_card(&difference(&choice, [left, right])) }
                 } else {
                     <p class="muted">{ "Simulating…" }</p>
                 }

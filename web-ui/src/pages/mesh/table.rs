@@ -2,21 +2,10 @@
 
 use crate::explain;
 use lockstep_web_protocol::MeshAccount;
-use std::rc::Rc;
 use yew::prelude::*;
 
-/// Properties of [`DimTable`].
-#[derive(Properties, PartialEq)]
-pub(super) struct DimTableProps {
-    pub(super) account: Rc<MeshAccount>,
-    pub(super) dim: usize,
-    pub(super) ranks_per_node: u32,
-    pub(super) on_choose: Callback<usize>,
-}
-
 /// A row a dimension: choosing it colours its groups.
-#[component(DimTable)]
-pub(super) fn dim_table(props: &DimTableProps) -> Html {
+pub(super) fn dim_table(account: &MeshAccount, chosen: usize, on_choose: &Callback<usize>) -> Html {
     html! {
         <div class="scrolls">
         <table class="plain">
@@ -24,9 +13,9 @@ pub(super) fn dim_table(props: &DimTableProps) -> Html {
                 <th>{ "dimension" }</th><th>{ "groups" }</th><th>{ "inside a node" }</th><th>{ "between nodes" }</th><th>{ "time" }</th><th class="what">{ "what travels along it" }</th>
             </tr></thead>
             <tbody>
-                { for props.account.dims.iter().enumerate().map(|(index, dim)| {
-                    let chosen = index == props.dim;
-                    let choose = props.on_choose.reform(move |_: MouseEvent| index);
+                { for account.dims.iter().enumerate().map(|(index, dim)| {
+                    let chosen = index == chosen;
+                    let choose = on_choose.reform(move |_: MouseEvent| index);
                     let size = dim.groups.first().map_or(0, Vec::len);
                     html! {
                         <tr class={classes!(chosen.then_some("chosen"))} data-test={format!("dim-{}", dim.name)}

@@ -8,6 +8,7 @@ use crate::route::{Route, View};
 use crate::server::{self, Run};
 use crate::ui::Timeline;
 use lockstep_analysis::{Analysis, CallKind, Share, Stretch};
+use lockstep_core::plan::Fault;
 use lockstep_core::trace::Outcome;
 use lockstep_core::words::counted;
 use lockstep_sim::Comparison;
@@ -27,6 +28,8 @@ pub(super) fn address(a: &str, b: &str) -> Route {
 /// A run with its trace.
 struct Side {
     run: Run,
+    /// The faults that it was asked for, as its form shows them; `none` without.
+    faults: String,
     opened: Opened,
     /// Absent for a run whose trace cannot be analysed.
     analysis: Option<Analysis>,
@@ -56,7 +59,14 @@ async fn load(client: &Client, id: &str) -> Result<Side, String> {
         Ok(Response::Analysed(analysis)) => Some(*analysis),
         _ => None,
     };
-    Ok(Side { run, opened: *opened, analysis, session })
+    let faults = faults_words(id).await?;
+    Ok(Side { run, faults, opened: *opened, analysis, session })
+}
+
+async fn faults_words(id: &str) -> Result<String, String> {
+    let asked = server::asked(id).await?.map(|(faults, _)| faults).unwrap_or_default();
+    let words: Vec<String> = asked.iter().map(Fault::to_string).collect();
+    Ok(if words.is_empty() { "none".to_owned() } else { words.join(", ") })
 }
 
 async fn both(client: &Client, a: &str, b: &str) -> Result<Both, String> {
@@ -142,6 +152,7 @@ fn shown(Both { sides, values }: &Both) -> Html {
                     { word("name", &|side| side.run.text("name")) }
                     { word("ranks", &|side| side.run.text("world_size")) }
                     { word("backend", &|side| side.run.text("backend")) }
+                    { word("faults", &|side| side.faults.clone()) }
                     { word("end", &|side| ending(&side.run)) }
                     { word("diagnosis", &|side| diagnosis(&side.run.fields)) }
                     { word("calls", &|side| side.opened.calls.to_string()) }

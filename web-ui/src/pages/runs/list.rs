@@ -7,7 +7,7 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::route::{Route, View};
 use crate::server::{self, Run};
-use crate::sets::sort_few;
+use crate::sets::{set, sort_few};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use web_sys::{HtmlInputElement, KeyboardEvent, SubmitEvent};
@@ -147,7 +147,7 @@ impl Actions {
             let (done, chosen) = (done.clone(), chosen.clone());
             Callback::from(move |id: String| {
                 let done = done.clone();
-                chosen.set(chosen.iter().filter(|other| **other != id).cloned().collect());
+                chosen.set(set(chosen.iter().filter(|other| **other != id).cloned()));
                 wasm_bindgen_futures::spawn_local(
                     async move { done.emit(server::delete(&id).await) },
                 );

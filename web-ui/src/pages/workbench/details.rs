@@ -4,7 +4,7 @@ use super::notes::{Note, Place, WriteNote};
 use crate::dom;
 use crate::explain;
 use crate::ui::dropped::Texts;
-use crate::ui::{Facts, Go, frame, use_in_sight};
+use crate::ui::{Go, facts_list, frame, use_in_sight};
 use lockstep_web_protocol::{CallDetails, CallMark, Member, Which};
 use std::rc::Rc;
 use web_sys::KeyboardEvent;
@@ -83,7 +83,7 @@ pub(super) fn details(props: &DetailsProps) -> Html {
             <WriteNote place={Place { rank, work: Some(mark.id.work), time_ps: mark.from_ps, title: mark.title.clone() }} on_note={props.on_note.clone()} />
             <div class="columns">
                 <div>
-                    <Facts {facts} />
+                    { facts_list(&facts) }
                     { waits(told, &props.on_go) }
                 </div>
                 if !told.members.is_empty() { <div>{ members(told, props) }</div> }

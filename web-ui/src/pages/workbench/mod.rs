@@ -30,7 +30,7 @@ use lockstep_diagnosis::WaitGroup;
 use lockstep_replay::can_be_repaired;
 use lockstep_web_protocol::{LiveCount, Opened};
 pub(super) use marks::KEPT;
-pub(super) use notes::Notes;
+pub(super) use notes::notes_list;
 use repair::{Repair, Stage};
 pub(super) use selection::{Along, Next};
 use sources::Sources;
@@ -97,7 +97,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 if !props.judged { <p class="muted" data-test="not-judged">{ not_judged(props.grown.is_some()) }</p> }
                 if !asking { <Findings report={opened.report.clone()} session={opened.session} on_go={Some(selection.go.clone()).filter(|_| !no_calls)} {appendix} /> }
                 if !asking && recorded && has_repair { <Repair stage={(*repair).clone()} try_it={try_repair} /> }
-                <Notes notes={(*selection.notes).clone()} on_go={selection.go.clone()} on_drop={selection.drop_note.clone()} />
+                { notes_list(&selection.notes, &selection.go, &selection.drop_note) }
                 if !no_calls {
                 <h2 class="spaced">{ if props.judged { "Who waits for whom, at the end" } else { "Who waits for whom, in the newest calls" } }</h2>
                 <WaitGraph waits={opened.waits.clone()} causes={causes(opened, props.judged)} {world_size} now={!props.judged} on_go={selection.go.clone()} />

@@ -138,28 +138,22 @@ pub(super) fn write_note(props: &WriteNoteProps) -> Html {
     }
 }
 
-/// Properties of [`Notes`].
-#[derive(Properties, PartialEq)]
-pub(in crate::pages) struct NotesProps {
-    pub(in crate::pages) notes: Vec<Note>,
-    pub(in crate::pages) on_go: Callback<Go>,
-    /// The note with this number is taken away.
-    pub(in crate::pages) on_drop: Callback<usize>,
-}
-
-/// All notes; each leads to its place.
-#[component(Notes)]
-pub(in crate::pages) fn notes(props: &NotesProps) -> Html {
-    if props.notes.is_empty() {
+/// All notes; each leads to its place, and `on_drop` takes away the one with its number.
+pub(in crate::pages) fn notes_list(
+    notes: &[Note],
+    on_go: &Callback<Go>,
+    on_drop: &Callback<usize>,
+) -> Html {
+    if notes.is_empty() {
         return html! {};
     }
     let note = |(at, Note { place, text }): (usize, &Note)| {
         let which = place.work.map_or(Which::At(place.time_ps), Which::Work);
         let go = Go { rank: place.rank, which };
-        let take = props.on_drop.reform(move |_: MouseEvent| at);
+        let take = on_drop.reform(move |_: MouseEvent| at);
         html! {
             <li data-test="note">
-                { goes(place.words(), go, Some(&props.on_go)) }
+                { goes(place.words(), go, Some(on_go)) }
                 <span>{ text }</span>
                 <button class="quiet" onclick={take} aria-label="Remove this note" title="Remove this note" data-test="drop-note">{ "×" }</button>
             </li>
@@ -168,7 +162,7 @@ pub(in crate::pages) fn notes(props: &NotesProps) -> Html {
     html! {
         <section class="notes" aria-label="Your notes">
             <h3>{ "Your notes" }</h3>
-            <ul>{ for props.notes.iter().enumerate().map(note) }</ul>
+            <ul>{ for notes.iter().enumerate().map(note) }</ul>
         </section>
     }
 }

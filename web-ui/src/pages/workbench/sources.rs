@@ -3,7 +3,7 @@
 
 use crate::pages::recording::files::path_of;
 use crate::sets::set;
-use crate::ui::dropped::{Excerpt, Texts, meant, place};
+use crate::ui::dropped::{Texts, excerpt, meant, place};
 use lockstep_diagnosis::Report;
 use std::rc::Rc;
 use web_sys::File;
@@ -54,7 +54,7 @@ pub(super) fn sources(props: &SourcesProps) -> Html {
     let missing: Vec<String> = missing.into_iter().take(MAX_PLACES).collect();
     let known = places.iter().filter_map(|&(path, line)| {
         let (_, text) = meant(&props.texts, path)?;
-        Some(html! { <Excerpt name={name(path)} text={text.clone()} {line} /> })
+        Some(excerpt(&name(path), text, 1, line))
     });
     html! {
         <>

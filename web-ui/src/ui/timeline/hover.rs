@@ -2,8 +2,8 @@
 
 use crate::app::use_shared;
 use crate::explain;
-use crate::ui::Facts;
-use crate::ui::dropped::{Excerpt, Texts, meant, place};
+use crate::ui::dropped::{Texts, excerpt, meant, place};
+use crate::ui::facts_list;
 use lockstep_web_protocol::{Client, Link, Picked, Request, Response, SessionId, SessionQuestion};
 use std::rc::Rc;
 use yew::prelude::*;
@@ -118,7 +118,7 @@ pub(super) fn hover_card(props: &HoverProps) -> Html {
         <div class={classes!("hover", props.hover.pinned.then_some("pinned"))} style={format!("{across};{down}")}
              role="status" data-test="hover">
             <h4>{ &picked.title }</h4>
-            <Facts {facts} />
+            { facts_list(&facts) }
             if !picked.stack.is_empty() {
                 <ol class="stack mono">{ for picked.stack.iter().take(8).map(|line| frame(line, texts.as_ref())) }</ol>
             }
@@ -133,7 +133,7 @@ pub(crate) fn frame(frame: &str, texts: Option<&Texts>) -> Html {
         None => html! { <li>{ frame }</li> },
         Some(((name, text), line)) => html! {
             <li><details><summary data-test="frame-source">{ frame }</summary>
-                <Excerpt name={name.to_owned()} text={text.clone()} {line} /></details></li>
+                { excerpt(name, text, 1, line) }</details></li>
         },
     }
 }
