@@ -68,7 +68,7 @@ def run_real_rank(recorder_path, out_path, script, arguments):
 
     Options.script = script
     tape = recorder.Tape(File(), Options, rank)
-    tape.kinds[__file__] = "inner"  # no script's line, though the script may lie beside it
+    tape.files.kinds[__file__] = "inner"  # no script's line, though the script may lie beside it
 
     class RealGroup(recorder.RecordedGroup):
         """Notes a call as the recorder does, and has gloo make it."""

@@ -658,6 +658,76 @@ fn a_script_that_starts_other_ranks_or_waits_says_so() {
     assert!(!said.contains("leaked"), "{said}");
 }
 
+/// A package outside of the script's folder that makes the calls.
+const STEPS: &str =
+    "import torch.distributed as dist\ndef reduce(values):\n    dist.all_reduce(values)\n";
+
+/// The script, which finds the package by PYTHONPATH.
+const USES_A_PACKAGE: &str = "import torch, torch.distributed as dist\nfrom trainer import steps\n\
+    dist.init_process_group('gloo')\nsteps.reduce(torch.ones(2))\n";
+
+/// The user's own line is that of the package, however it is found, and the plan has its text.
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn a_package_outside_of_the_scripts_folder_has_its_lines() {
+    assert!(std::env::var_os("LOCKSTEP_PYTHON").is_some(), "LOCKSTEP_PYTHON names a Python");
+    let out = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = out.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("src/trainer/__init__.py", "");
+    write("src/trainer/steps.py", STEPS);
+    write("src/trainer/run.py", USES_A_PACKAGE);
+    // Of a name that the script's folder has as well, the plan knows the folder.
+    write("src/steps.py", STEPS);
+    write("job/steps.py", "");
+    write("job/train.py", USES_A_PACKAGE);
+    write(
+        "job/named_alike.py",
+        &USES_A_PACKAGE.replace(
+            "from trainer import steps",
+            "import sys; sys.path.remove(sys.path[0]); import steps",
+        ),
+    );
+    // An editable install is a module that finds the package.
+    let finds = "import importlib.util, sys\nclass Finder:\n    @staticmethod\n    def find_spec(name, path=None, \
+                 target=None):\n        if name == 'trainer':\n            return \
+                 importlib.util.spec_from_file_location(name, FOLDER + '/__init__.py', \
+                 submodule_search_locations=[FOLDER])\nsys.meta_path.append(Finder)\n";
+    let folder = format!("FOLDER = {:?}\n", out.path().join("src/trainer"));
+    write("job/editable.py", &(folder + finds + USES_A_PACKAGE));
+    let job = out.path().join("job");
+    for (script, path, file) in [
+        (&["train.py"][..], "../src", "trainer/steps.py"),
+        (&["editable.py"], "", "trainer/steps.py"),
+        (&["named_alike.py"], "../src", "src/steps.py"),
+        (&["python", "-m", "trainer.run"], "../src", "trainer/steps.py"),
+    ] {
+        let recorded = Command::new(binary())
+            .current_dir(&job)
+            .env("PYTHONPATH", path)
+            .args(["record", "-n", "2", "-o", "plan.json", "--force", "--"])
+            .args(script)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&recorded.stderr).into_owned();
+        assert_eq!(recorded.status.code(), Some(0), "{script:?}: {said}");
+        let plan = std::fs::read_to_string(job.join("plan.json")).unwrap();
+        let plan = Plan::from_json(&plan).unwrap();
+        let op = plan
+            .program(GlobalRank(0))
+            .unwrap()
+            .ops
+            .iter()
+            .find(|op| op.action.name() == "all_reduce");
+        let at = op.unwrap().at.unwrap();
+        assert_eq!(plan.describe_line(at), format!("{file}:3"), "{script:?}");
+        assert_eq!(plan.sources[at.source as usize].text, STEPS, "{script:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_recorded_says_why() {
     let ranks = lockstep(["record", "--", "train.py"]);

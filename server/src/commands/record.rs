@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if !events.iter().flatten().any(|event| matches!(event, ScriptEvent::Call { .. })) {
         bail!("{}", without_calls(&launch.script, &events));
     }
-    let texts = texts_of(&events, &launch);
+    let texts = texts_of(&noted);
     let recorded = match &roles {
         Some(roles) => plan_of_roles(&name, ranks_per_node, &noted.events, roles, &texts, time),
         None => plan_of_script(&name, ranks_per_node, &events, &texts, time),
@@ -224,27 +224,24 @@ fn without_calls(script: &str, events: &[Vec<ScriptEvent>]) -> String {
     }
 }
 
-/// The texts of the script's own files, by the names that places use.
-fn texts_of(events: &[Vec<ScriptEvent>], launch: &Launch) -> BTreeMap<String, String> {
-    let names: BTreeSet<&str> = events
-        .iter()
+/// The texts of the user's own files in which calls are made, by the names that places use.
+fn texts_of(noted: &Noted) -> BTreeMap<String, String> {
+    let names: BTreeSet<&String> = noted
+        .events
+        .values()
         .flatten()
         .filter_map(|event| match event {
-            ScriptEvent::Call { at: Some((file, _)), .. } => Some(file.as_str()),
+            ScriptEvent::Call { at: Some((file, _)), .. }
+            | ScriptEvent::End { at: Some((file, _)), .. } => Some(file),
             _ => None,
         })
         .collect();
-    let roots = [launch.folder().unwrap_or(Path::new("")).to_path_buf(), PathBuf::new()];
-    let text = |name: &str| {
-        let path = roots.iter().map(|root| root.join(name)).find(|path| path.is_file())?;
-        let small = std::fs::metadata(&path).is_ok_and(|file| file.len() <= MAX_TEXT_BYTES);
+    let text = |name: &String| {
+        let path = noted.sources.get(name)?;
+        let small = std::fs::metadata(path).is_ok_and(|file| file.len() <= MAX_TEXT_BYTES);
         small.then(|| std::fs::read_to_string(path).ok()).flatten()
     };
-    names
-        .into_iter()
-        .take(MAX_TEXTS)
-        .filter_map(|name| Some((name.to_owned(), text(name)?)))
-        .collect()
+    names.into_iter().take(MAX_TEXTS).filter_map(|name| Some((name.clone(), text(name)?))).collect()
 }
 
 fn in_numbers(rank: u32, events: &[ScriptEvent]) -> RecordedRank {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -43,6 +43,11 @@ const LOOKS: Duration = Duration::from_millis(200);
 enum Request {
     Hello {
         rank: u32,
+    },
+    /// Where a file of the script's user is that the notes name.
+    Source {
+        name: String,
+        path: PathBuf,
     },
     Post {
         key: String,
@@ -146,6 +151,8 @@ impl fmt::Display for Cut {
 pub(super) struct Noted {
     /// By rank, its events; none of a rank that was not recorded.
     pub(super) events: BTreeMap<u32, Vec<ScriptEvent>>,
+    /// Where the user's own files are, by the names that the events use.
+    pub(super) sources: BTreeMap<String, PathBuf>,
     /// Why the recording stopped before the script's end, if it did.
     pub(super) cut: Option<Cut>,
 }
@@ -195,6 +202,7 @@ impl Hub {
             posted_bytes: 0,
             store: BTreeMap::new(),
             events: ranks.iter().map(|rank| (*rank, Vec::new())).collect(),
+            sources: BTreeMap::new(),
             count: 0,
         };
         let mut quiet = Duration::ZERO;
@@ -226,7 +234,7 @@ impl Hub {
                 }
             }
         }
-        Ok(Noted { events: board.events, cut })
+        Ok(Noted { events: board.events, sources: board.sources, cut })
     }
 }
 
@@ -289,6 +297,7 @@ struct Board {
     posted_bytes: usize,
     store: BTreeMap<String, Vec<u8>>,
     events: BTreeMap<u32, Vec<ScriptEvent>>,
+    sources: BTreeMap<String, PathBuf>,
     count: usize,
 }
 
@@ -329,6 +338,9 @@ impl Board {
         })?;
         match request {
             Request::Hello { .. } => bail!("the recorder broke: rank {rank} came twice"),
+            Request::Source { name, path } => {
+                self.sources.insert(name, path);
+            }
             Request::Post { key, from, readers, none } => {
                 if readers > 0 {
                     self.posted_bytes += payload.len();

@@ -136,6 +136,95 @@ class Hub:
         return bytes(buffer)
 
 
+class ScriptFiles:
+    """Which files are the user's own, and the names by which the plan knows them."""
+
+    def __init__(self, tape, options):
+        self.tape, self.folder = tape, os.getcwd()  # a script may go to another folder later
+        is_file = not options.module and options.code is None
+        self.roots = [os.path.dirname(os.path.abspath(options.script)) if is_file else self.folder, self.folder]
+        self.module = options.script.split(".")[0] if options.module else None
+        self.kinds, self.names, self.installs = {}, {}, {}
+
+    def _full(self, path):
+        return os.path.normpath(os.path.join(self.folder, path))
+
+    def kind(self, path):
+        """own: the user's code; library: installed packages; inner: torch, the standard library, this file.
+
+        The user's code is all that is not installed: the script's folder, and what PYTHONPATH, an editable install or
+        `sys.path` adds.
+        """
+        kind = self.kinds.get(path)
+        if kind is None:
+            full = self._full(path)
+            if path.startswith("<") or full == OWN_FILE or full.startswith(TORCH_DIR):
+                kind = "inner"
+            elif self._is_run_as_module(full):
+                kind = "own"
+            elif any(site in full for site in SITE_DIRS):
+                kind = "library"
+            elif full.startswith(STDLIB_DIR):
+                kind = "inner"
+            elif any(full.startswith(root + os.sep) for root in self.roots):
+                kind = "own"
+            else:
+                kind = "library" if self._is_installed(full) else "own"
+            self.kinds[path] = kind
+        return kind
+
+    def _is_run_as_module(self, full):
+        """True in the package that `-m` runs, wherever it is installed."""
+        folders = getattr(sys.modules.get(self.module), "__path__", ()) if self.module else ()
+        return any(full.startswith(self._full(folder) + os.sep) for folder in folders)
+
+    def _is_installed(self, full):
+        """True below a folder into which pip has installed packages, as `pip install --target` does."""
+        base = self._base(full)
+        if base not in self.installs:
+            try:
+                self.installs[base] = any(name.endswith(".dist-info") for name in os.listdir(base))
+            except OSError:
+                self.installs[base] = False
+        return self.installs[base]
+
+    def _base(self, full):
+        """The folder from which a file is imported: the innermost one of sys.path, else the one above its package."""
+        bases = [self._full(entry) for entry in sys.path if isinstance(entry, str)]
+        bases = [base for base in bases if full.startswith(base + os.sep)]
+        if bases:
+            return max(bases, key=len)
+        folder = os.path.dirname(full)
+        while os.path.exists(os.path.join(folder, "__init__.py")):
+            folder = os.path.dirname(folder)
+        return folder
+
+    def name(self, path):
+        """The name of a file in the plan: relative to the script's folder, else as it is imported. `lockstep` is
+        told where the file is, since it takes the user's own texts into the plan."""
+        full = self._full(path)
+        name = self.names.get(full)
+        if name is None:
+            name = self.names[full] = self._new_name(full)
+            if self.kind(path) == "own" and self.tape.is_own_process():
+                self.tape.hub.tell({"t": "source", "name": name, "path": full})
+        return name
+
+    def _new_name(self, full):
+        for root in self.roots:
+            if full.startswith(root + os.sep):
+                return os.path.relpath(full, root)
+        for site in SITE_DIRS:
+            if site in full:
+                return full.split(site, 1)[1]
+        base = self._base(full)
+        name = os.path.relpath(full, base)
+        # A file of the script has this name already: the folder's name tells them apart, on every rank alike.
+        if any(os.path.exists(os.path.join(root, name)) for root in self.roots):
+            name = os.path.join(os.path.basename(base), name)
+        return name
+
+
 class Tape:
     """Writes what this rank does, in order."""
 
@@ -143,9 +232,7 @@ class Tape:
         self.hub, self.rank = hub, rank
         self.meter = None
         self.calls = 0
-        is_file = not options.module and options.code is None
-        self.root = os.path.dirname(os.path.abspath(options.script)) if is_file else os.getcwd()
-        self.kinds = {}
+        self.files = ScriptFiles(self, options)
         self.unwaited = {}  # id of a call -> whether it was made in a backward pass
         self.backward_depth = 0
         self.sleeps = 0  # since the last call
@@ -173,33 +260,15 @@ class Tape:
 
     # Where the script is -----------------------------------------------------------------------------------
 
-    def _kind(self, path):
-        """own: the script's folder; library: other people's code; inner: torch, the standard library, this."""
-        kind = self.kinds.get(path)
-        if kind is None:
-            full = os.path.abspath(path)
-            if path.startswith("<") or full == OWN_FILE or full.startswith(TORCH_DIR):
-                kind = "inner"
-            elif any(site in full for site in SITE_DIRS):
-                kind = "library"
-            elif full.startswith(STDLIB_DIR):
-                kind = "inner"
-            elif full.startswith(self.root + os.sep) or full.startswith(os.getcwd() + os.sep):
-                kind = "own"
-            else:
-                kind = "library"
-            self.kinds[path] = kind
-        return kind
-
     def place(self):
         """The line of the script that is being executed, and what it calls: ((file, line), name)."""
         frame, inside, library = sys._getframe(1), None, None
         while frame is not None:
-            kind = self._kind(frame.f_code.co_filename)
+            kind = self.files.kind(frame.f_code.co_filename)
             if kind == "own":
-                return (self._relative(frame.f_code.co_filename), frame.f_lineno), inside
+                return (self.files.name(frame.f_code.co_filename), frame.f_lineno), inside
             if kind == "library" and library is None:
-                library = (self._relative(frame.f_code.co_filename), frame.f_lineno), inside
+                library = (self.files.name(frame.f_code.co_filename), frame.f_lineno), inside
             if frame.f_code.co_filename != OWN_FILE:
                 inside = called_name(frame) or inside
             frame = frame.f_back
@@ -211,19 +280,9 @@ class Tape:
             error = error.__cause__
         found = None
         for frame, line in traceback.walk_tb(error.__traceback__):
-            if self._kind(frame.f_code.co_filename) == "own":
-                found = (self._relative(frame.f_code.co_filename), line)
+            if self.files.kind(frame.f_code.co_filename) == "own":
+                found = (self.files.name(frame.f_code.co_filename), line)
         return found
-
-    def _relative(self, path):
-        full = os.path.abspath(path)
-        for root in (self.root, os.getcwd()):
-            if full.startswith(root + os.sep):
-                return os.path.relpath(full, root)
-        for site in SITE_DIRS:
-            if site in full:
-                return full.split(site, 1)[1]
-        return os.path.basename(full)
 
     # Calls -------------------------------------------------------------------------------------------------
 
@@ -283,7 +342,7 @@ class Tape:
 
     def sleep(self, seconds):
         """Notes that the script sleeps instead of sleeping; False where a loop may wait for something outside."""
-        kind = self._kind(sys._getframe(2).f_code.co_filename)
+        kind = self.files.kind(sys._getframe(2).f_code.co_filename)
         self.sleeps += 1
         is_rank = threading.current_thread() is threading.main_thread() and self.is_own_process()
         if kind != "own" or not is_rank or self.sleeps > SLEEPS_WITHOUT_A_CALL:
@@ -450,9 +509,9 @@ class Assumed:
         """Notes that the script's own code, or a library's, branches on such a value."""
         frame = sys._getframe(2)
         place = frame.f_code.co_filename, frame.f_lineno
-        if place not in self.told and self.tape._kind(place[0]) != "inner":
+        if place not in self.told and self.tape.files.kind(place[0]) != "inner":
             self.told.add(place)
-            line = f"{self.tape._relative(place[0])}:{place[1]}"
+            line = f"{self.tape.files.name(place[0])}:{place[1]}"
             self.tape.assumed(
                 f"the branch at {line} on a value that other ranks have a part in was taken as if all held this rank's "
                 "values"
@@ -3018,7 +3077,7 @@ def note_rank_comparisons(tape, options):
     if not options.module and options.code is None:
         files.add(os.path.abspath(options.script))
     size, per_node = options.world_size, options.ranks_per_node
-    for path in sorted(path for path in files if path and tape._kind(path) == "own"):
+    for path in sorted(path for path in files if path and tape.files.kind(path) == "own"):
         try:
             with open(path) as file:
                 tree = ast.parse(file.read())
@@ -3028,7 +3087,7 @@ def note_rank_comparisons(tape, options):
             if not isinstance(node, ast.Compare) or not is_about_rank(node):
                 continue
             text, terms = ast.unparse(node), RankInTerms()
-            told = {"t": "compared", "what": text[:200], "at": (tape._relative(path), node.lineno)}
+            told = {"t": "compared", "what": text[:200], "at": (tape.files.name(path), node.lineno)}
             try:
                 compiled = compile(ast.fix_missing_locations(ast.Expression(terms.visit(node))), path, "eval")
                 if terms.known:
@@ -3138,10 +3197,10 @@ def tell_long_wait(tape):
         if frame is None or not any(part in frame.f_code.co_filename for part in waits):
             return None
         called = None
-        while frame is not None and tape._kind(frame.f_code.co_filename) != "own":
+        while frame is not None and tape.files.kind(frame.f_code.co_filename) != "own":
             called = called_name(frame) or called
             frame = frame.f_back
-        return frame and (f"{tape._relative(frame.f_code.co_filename)}:{frame.f_lineno}", called)
+        return frame and (f"{tape.files.name(frame.f_code.co_filename)}:{frame.f_lineno}", called)
 
     def watch():
         place, since = None, time.monotonic()
@@ -3208,7 +3267,7 @@ def follow_processes(tape, options, rank, run_as_rank):
 
     @functools.wraps(start)
     def start_rank(process):
-        by_script = tape._kind(sys._getframe(1).f_code.co_filename) == "own"
+        by_script = tape.files.kind(sys._getframe(1).f_code.co_filename) == "own"
         is_rank = by_script and tape.groups == 0 and len(started) < options.ranks_per_node
         if not is_rank or not (own or tape.is_own_process()):
             return start(process)
