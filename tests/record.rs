@@ -728,6 +728,39 @@ fn a_package_outside_of_the_scripts_folder_has_its_lines() {
     }
 }
 
+/// A script on CPUs that has a SyncBatchNorm.
+const NORM_ON_CPUS: &str = r#"
+import sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+dist.barrier()
+WRAPPED
+model(torch.ones(2, 4))
+"#;
+
+/// PyTorch refuses SyncBatchNorm on CPUs, in DDP's constructor and in the forward pass.
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn a_synchronised_batch_norm_on_cpus_raises() {
+    for (wrapped, raises) in [
+        ("", "SyncBatchNorm expected input tensor to be on GPU"),
+        (
+            "model = torch.nn.parallel.DistributedDataParallel(model)",
+            "SyncBatchNorm layers only work with GPU modules",
+        ),
+    ] {
+        let script = NORM_ON_CPUS.replace("WRAPPED", wrapped);
+        let (code, said) = said_of(&script, "2", &[]);
+        assert!(code == Some(1) && said.contains(raises), "{said}");
+        let on_gpus = script
+            .replace("model(torch", "model.cuda()(torch")
+            .replace("Parallel(model)", "Parallel(model.cuda())");
+        let (code, said) = said_of(&on_gpus, "2", &[]);
+        assert!(code == Some(0) && said.contains("all_gather"), "{said}");
+    }
+}
+
 #[test]
 fn what_cannot_be_recorded_says_why() {
     let ranks = lockstep(["record", "--", "train.py"]);

@@ -1489,23 +1489,32 @@ def on_cpu(value):
 class CudaOnCpu(torch.overrides.TorchFunctionMode):
     """Carries out on the CPU what the script asks for on `cuda`."""
 
+    used = False  # whether the script has put anything on a GPU
+
+    @classmethod
+    def uses_gpu(cls, device):
+        """The CPU for a GPU, on which something is put; any other device as it is."""
+        cls.used = cls.used or is_cuda(device)
+        return on_cpu(device)
+
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func is torch.device:
             return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if name in ("cuda", "pin_memory") and args:
+            CudaOnCpu.used = CudaOnCpu.used or name == "cuda"
             return args[0]
         if name == "scaled_dot_product_attention" and args and hasattr(args[0], "to_local"):
             return self.sharded_attention(func, args, kwargs)
         if name == "to" and len(args) > 1 and isinstance(args[1], int) and not isinstance(args[1], bool):
-            args = (args[0], torch.device("cpu"), *args[2:])
+            args = (args[0], torch.device("cuda", args[1]), *args[2:])
         if kwargs and "device" in kwargs and isinstance(kwargs["device"], int):
-            kwargs = {**kwargs, "device": torch.device("cpu")}
+            kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
         if any(is_cuda(value) for value in args):
-            args = tuple(on_cpu(value) for value in args)
+            args = tuple(self.uses_gpu(value) for value in args)
         if kwargs and any(is_cuda(value) for value in kwargs.values()):
-            kwargs = {key: on_cpu(value) for key, value in kwargs.items()}
+            kwargs = {key: self.uses_gpu(value) for key, value in kwargs.items()}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
         return func(*args, **kwargs)
@@ -1888,7 +1897,7 @@ def give_cuda(tape, options):
     torch.Tensor.record_stream = lambda self, stream: None
 
     # A device that is chosen by a context or as a default is the CPU.
-    torch.set_default_device = lambda device: None
+    torch.set_default_device = lambda device: CudaOnCpu.uses_gpu(device) and None
     load = torch.load
 
     @functools.wraps(load)
@@ -1907,20 +1916,29 @@ def give_cuda(tape, options):
     def nothing(_):
         return None
 
+    def mesh_type(device):
+        CudaOnCpu.uses_gpu(device)
+        return cpu_type(device)
+
+    def device_of_fsdp(device):
+        CudaOnCpu.uses_gpu(device if isinstance(device, torch.device) else "cuda")
+
     ddp = torch.nn.parallel.DistributedDataParallel
     change_argument(torch.amp.autocast_mode.autocast, "__init__", "device_type", cpu_type)
     give_scaler(cpu_type)
     change_argument(ddp, "__init__", "device_ids", nothing)
     change_argument(ddp, "__init__", "output_device", nothing)
-    change_argument(torch.distributed.device_mesh.DeviceMesh, "__init__", "device_type", cpu_type)
-    change_argument(torch.distributed.fsdp.FullyShardedDataParallel, "__init__", "device_id", nothing)
+    change_argument(torch.distributed.device_mesh.DeviceMesh, "__init__", "device_type", mesh_type)
+    change_argument(torch.distributed.fsdp.FullyShardedDataParallel, "__init__", "device_id", device_of_fsdp)
     for module in (c10d, dist):
         for function in ("init_process_group", "new_group", "barrier"):
             for name in ("device_id", "device_ids"):
                 change_argument(module, function, name, nothing)
 
-    torch.nn.SyncBatchNorm.forward = synchronised_batch_norm
-    ddp._passing_sync_batchnorm_handle = lambda self, module: None
+    # Of a script on CPUs they raise.
+    forward, check = torch.nn.SyncBatchNorm.forward, ddp._passing_sync_batchnorm_handle
+    torch.nn.SyncBatchNorm.forward = lambda *args: (synchronised_batch_norm if CudaOnCpu.used else forward)(*args)
+    ddp._passing_sync_batchnorm_handle = lambda *args: None if CudaOnCpu.used else check(*args)
     give_fsdp_a_device()
     with contextlib.suppress(ImportError):  # torch 2.5 and later
         flex = importlib.import_module("torch.nn.attention.flex_attention")
