@@ -93,6 +93,16 @@ impl<'v> StarlarkValue<'v> for DatasetValue {
         Ok(i32::try_from(self.rows).unwrap_or(i32::MAX))
     }
 
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        // A part of a data set has other rows than its tensors, and no such attribute.
+        let whole = self.tensors.iter().all(|(of, _)| of.shape().first() == Some(&self.rows));
+        if attribute != "tensors" || !whole || self.tensors.is_empty() {
+            return None;
+        }
+        let tensors = self.tensors.iter().map(|(of, _)| heap.alloc(TensorValue(of.clone())));
+        Some(heap.alloc(AllocTuple(tensors.collect::<Vec<Value<'v>>>())))
+    }
+
     /// A row; its contents are not followed.
     fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
         let native = |error: anyhow::Error| starlark::Error::new_native(error);

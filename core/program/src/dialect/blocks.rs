@@ -1,5 +1,6 @@
 //! The blocks that are open around a statement, and the statements that follow it.
 
+use super::generators;
 use super::rewritten::Rewritten;
 use crate::dialect::held_works::Here;
 
@@ -24,9 +25,13 @@ pub(super) enum Block {
         inner: usize,
     },
     Def,
-    /// A function in which names hold works alone, whose statements have this indentation.
-    Holding {
+    /// A function whose end needs a statement, and whose statements have this indentation.
+    Ending {
         inner: usize,
+        /// True if names hold works alone in it.
+        holds: bool,
+        /// True if it is a generator.
+        generates: bool,
     },
     /// `with`, of so many contexts, begun in this line.
     With {
@@ -44,7 +49,12 @@ impl Rewritten {
                     self.line(&format!("{:1$}_exit()", "", open.indent), line);
                 }
             }
-            Block::Holding { inner } => self.line(&format!("{:inner$}_ended()", ""), last),
+            Block::Ending { inner, holds, generates } => {
+                for end in [(holds, "_ended()"), (generates, generators::ENDS)] {
+                    let (true, text) = end else { continue };
+                    self.line(&format!("{:inner$}{text}", ""), last);
+                }
+            }
             Block::Loop | Block::Endless { .. } | Block::Def => {}
         }
     }
@@ -57,7 +67,7 @@ pub(super) fn contexts_left(blocks: &[Open], word: &str) -> usize {
         match open.kind {
             Block::With { contexts, .. } => left += contexts,
             Block::Loop | Block::Endless { .. } if word != "return" => return left,
-            Block::Def | Block::Holding { .. } => return left,
+            Block::Def | Block::Ending { .. } => return left,
             Block::Loop | Block::Endless { .. } => {}
         }
     }

@@ -71,7 +71,7 @@ impl Bound {
 }
 
 /// The innermost function around each statement, by its first statement.
-fn functions(statements: &[Logical]) -> Vec<Option<usize>> {
+pub(super) fn functions(statements: &[Logical]) -> Vec<Option<usize>> {
     let mut open: Vec<usize> = Vec::new();
     let mut within = Vec::with_capacity(statements.len());
     for (at, statement) in statements.iter().enumerate() {

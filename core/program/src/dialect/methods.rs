@@ -1,11 +1,11 @@
 //! Methods that Starlark's values have not, as calls: `text.encode()`, `"{:.3f}".format(x)`,
-//! `list.sort()`.
+//! `list.sort()`, `set().union(*sets)`.
 
 use super::operand::before;
 
-/// Methods of texts, lists, tuples and dicts. A value that has one of that name itself is asked for
+/// Methods of texts, lists, tuples, dicts and sets. A value that has one of that name itself is asked for
 /// its own.
-const METHODS: [&str; 14] = [
+const METHODS: [&str; 17] = [
     "encode",
     "format",
     "ljust",
@@ -20,6 +20,9 @@ const METHODS: [&str; 14] = [
     "most_common",
     "update",
     "subtract",
+    "union",
+    "intersection",
+    "difference",
 ];
 
 /// Rewrites them in a statement and its mask, which stay of one length. In the mask, strings are

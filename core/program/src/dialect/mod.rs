@@ -1,7 +1,7 @@
 //! Translates Python into Starlark: imports, `with`, `while`, `raise`, `assert`, `is` and f-strings are
 //! rewritten, and every line remembers where it came from.
 //!
-//! Constructs without a counterpart (generators, coroutines) are refused with advice on an alternative.
+//! Constructs without a counterpart (coroutines) are refused with advice on an alternative.
 
 mod annotations;
 mod arguments;
@@ -21,6 +21,7 @@ mod displays;
 mod environ;
 mod expressions;
 mod fstring;
+mod generators;
 mod globals;
 mod held_works;
 mod import;
@@ -61,6 +62,7 @@ pub(super) use column::{first as place, of as column};
 use blocks::{Ahead, Block, Open, block_head, contexts_left};
 use decorated::Decorated;
 use expressions::expressions;
+use generators::Generators;
 use held_works::{Bound, Here};
 use lockstep_scenarios::program::ProgramError;
 use passed_over::PassedOver;
@@ -91,6 +93,7 @@ pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> 
     statements.iter_mut().for_each(|own| own.asks = asks);
     let mut blocks: Vec<Open> = Vec::new();
     let mut at = 0;
+    let generators = Generators::rewrite(&mut statements)?;
     let bound = Bound::find(&statements);
     let mut decorated: Vec<Decorated> = Vec::new();
     let physical: Vec<&str> = text.lines().collect();
@@ -150,9 +153,13 @@ pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> 
         if first_word(head) == "def" {
             decorated.extend(Decorated::of(&statements, index, blocks.len().saturating_sub(1))?);
         }
-        if let (true, Some(open)) = (bound.begins(index), blocks.last_mut()) {
-            out.line(&format!("{:inner$}_begun()", ""), statement.last);
-            open.kind = Block::Holding { inner };
+        let (holds, generates) = (bound.begins(index), generators.begins(index));
+        if let (true, Some(open)) = (holds || generates, blocks.last_mut()) {
+            for begin in [(holds, "_begun()"), (generates, generators::BEGINS)] {
+                let (true, text) = begin else { continue };
+                out.line(&format!("{:inner$}{text}", ""), statement.last);
+            }
+            open.kind = Block::Ending { inner, holds, generates };
         }
     }
     for line in at..physical.len() {

@@ -67,10 +67,6 @@ pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)
             "a program has no `del`",
             "Write `d.pop(key)` for an entry of a dict or list; a name needs no end.",
         ),
-        "yield" => (
-            "a program has no generators",
-            "Return a list: `out = []`, `out.append(x)` where the generator yields, `return out`.",
-        ),
         "async" | "await" => (
             "a program has no coroutines",
             "Call torch.distributed with async_op = True, and wait for its work.",

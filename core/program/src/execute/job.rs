@@ -37,6 +37,7 @@ pub(crate) fn add(builder: &mut GlobalsBuilder) {
     crate::python::augmented_assignment::add(builder);
     crate::tensor::products::add(builder);
     crate::python::itertools::add(builder);
+    crate::python::generators::add(builder);
     crate::python::iterators::add(builder);
     crate::dist::mesh_ranks::add(builder);
     crate::execute::launched_processes::add(builder);

@@ -381,6 +381,11 @@ impl<'j> Process<'j> {
     pub(crate) fn ops(&self) -> usize {
         self.dist.as_ref().map_or(0, |dist| dist.ops())
     }
+
+    /// True if a call of torch.distributed's is among the operations from this number on.
+    pub(crate) fn calls_since(&self, op: usize) -> bool {
+        self.dist.as_ref().is_some_and(|dist| dist.calls_since(op))
+    }
 }
 
 /// True if a line moves a tensor or model to a GPU.

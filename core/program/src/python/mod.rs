@@ -14,6 +14,7 @@ pub(crate) mod exceptions;
 pub(crate) mod float;
 pub(crate) mod format;
 mod format_spec;
+pub(crate) mod generators;
 pub(crate) mod int_and_bytes;
 pub(crate) mod iterator_value;
 pub(crate) mod iterators;

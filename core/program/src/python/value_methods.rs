@@ -1,10 +1,11 @@
-//! Methods of texts, lists and dicts that Python has and Starlark has not.
+//! Methods of texts, lists, dicts and sets that Python has and Starlark has not.
 
 use crate::classes::{object_text, objects, operators, special_methods};
 use crate::dist::arguments::items;
 use crate::process::raised::raised;
 use crate::python::collections;
 use crate::python::format::template;
+use crate::python::iterators::each;
 use crate::python::type_error::class_of;
 use crate::stores::bytes::BytesValue;
 use starlark::eval::Evaluator;
@@ -94,11 +95,47 @@ pub(super) fn call<'v>(
         }
         _ => {}
     }
+    if let Some(made) = of_several_sets(name, this, args, eval)? {
+        return Ok(made);
+    }
     if let Some(made) = collections::method(name, this, args, named, eval)? {
         return Ok(made);
     }
     let own = this.get_attr_error(name, heap)?;
     eval.eval_function(own, args, named)
+}
+
+/// A set's method with any number of arguments, where Starlark's takes one; `set.union(a, b)` as well. `None` for other
+/// values.
+fn of_several_sets<'v>(
+    name: &str,
+    this: Value<'v>,
+    args: &[Value<'v>],
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    if !matches!(name, "union" | "intersection" | "difference" | "update") {
+        return Ok(None);
+    }
+    let is_set = |value: &Value<'v>| value.get_type() == "set";
+    let (this, args) = match args.split_first() {
+        Some((first, rest)) if this.to_str() == "set" && is_set(first) => (*first, rest),
+        _ => (this, args),
+    };
+    if !is_set(&this) {
+        return Ok(None);
+    }
+    let heap = eval.heap();
+    let empty = [heap.alloc(AllocList::EMPTY)];
+    let mut all = this;
+    // Without an argument a new set has the same entries.
+    let args = if args.is_empty() && name == "union" { &empty[..] } else { args };
+    for other in args {
+        let own = all.get_attr_error(name, heap)?;
+        let others = heap.alloc(AllocList(each(*other, eval)?));
+        let made = eval.eval_function(own, &[others], &[])?;
+        all = if name == "update" { this } else { made };
+    }
+    Ok(Some(if name == "update" { Value::new_none() } else { all }))
 }
 
 /// The padding that fills a text up.

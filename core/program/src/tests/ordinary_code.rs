@@ -146,3 +146,65 @@ fn a_number_of_steps_ends_each_rank() {
     assert_eq!(names.iter().filter(|name| *name == "all_reduce").count(), 2, "{names:?}");
     assert!(!names.contains(&"barrier".to_owned()), "{names:?}");
 }
+
+#[test]
+fn sets_of_any_number_are_joined() {
+    for (lines, said) in [
+        ("xs = [{1, 2}, {2, 3}, {4}]\nprint(sorted(set().union(*xs)))", "[1, 2, 3, 4]"),
+        ("print(sorted(set.union({1}, {2}, [3])), len({1, 2}.union()))", "[1, 2, 3] 2"),
+        ("print({1, 2, 3}.intersection({1, 2}, [2]), {1, 2, 3}.difference({1}, (3,)))", "{2} {2}"),
+        ("s = {1}\ns.update([2], range(3, 5))\nprint(sorted(s))", "[1, 2, 3, 4]"),
+    ] {
+        assert_eq!(printed(lines), [said], "{lines}");
+    }
+}
+
+#[test]
+fn a_tensor_dataset_has_its_tensors() {
+    let lines = "from torch.utils.data import TensorDataset\nd = TensorDataset(torch.zeros(6, 2), torch.ones(6))\n\
+                 x, y = d.tensors\nprint(x.shape, y.sum().item(), len(d))";
+    assert_eq!(printed(lines), ["torch.Size([6, 2]) 6.0 6"]);
+}
+
+#[test]
+fn what_a_generator_yields_is_gone_through() {
+    for (lines, said) in [
+        (
+            "def batches(n):\n    for i in range(n):\n        if i == 1:\n            continue\n        yield i, 2 * i\nfor a, b \
+             in batches(3):\n    print(a, b)",
+            &["0 0", "2 4"][..],
+        ),
+        (
+            "def f():\n    yield 1\n    yield 2\ng = f()\nprint(next(g), next(g), next(g, None))",
+            &["1 2 None"],
+        ),
+        (
+            "def f(n):\n    if n == 0:\n        return\n    yield n\n    yield from f(n - 1)\nprint(list(f(3)))",
+            &["[3, 2, 1]"],
+        ),
+        (
+            "class Data:\n    def __iter__(self):\n        for i in range(2):\n            yield i\nprint([x for x in Data()], sum(Data()))",
+            &["[0, 1] 1"],
+        ),
+        (
+            "def f():\n    while True:\n        yield 1\n        break\nprint(list(zip(f(), 'a')), sum(x for x in f()))",
+            &["[(1, 'a')] 1"],
+        ),
+        (
+            "def f():\n    for i in range(2):\n        with torch.no_grad():\n            yield i\nprint(list(enumerate(f())))",
+            &["[(0, 0), (1, 1)]"],
+        ),
+    ] {
+        assert_eq!(printed(lines), said, "{lines}");
+    }
+    let (line, why) = refused("def f():\n    while True:\n        yield 1\nnext(f())");
+    assert!(
+        line == 4 && why.contains("a generator that never ends is not followed"),
+        "{line} {why}"
+    );
+    let (line, why) = refused("def f():\n    dist.barrier()\n    yield 1\nlist(f())");
+    assert!(
+        line >= 3 && why.contains("a generator that makes calls of torch.distributed"),
+        "{line} {why}"
+    );
+}

@@ -152,7 +152,6 @@ fn what_is_not_there_says_what_to_write() {
     for (line, help) in [
         ("    nonlocal state", "Keep it in a dict"),
         ("    del state.x", "d.pop(key)"),
-        ("    yield 1", "Return a list"),
         ("    x = np.zeros(3)", "no numpy"),
         ("    y = torch.ones(2).erf()", "lists the methods that tensors have"),
         ("    torch.ones(2).exp_()", "lists the methods that tensors have"),

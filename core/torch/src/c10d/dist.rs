@@ -233,6 +233,15 @@ impl Dist<'_> {
         self.state.recorded.len()
     }
 
+    /// True if a call of torch.distributed's is among the operations from this number on.
+    pub fn calls_since(&self, op: usize) -> bool {
+        self.state.recorded.iter().skip(op).any(|one| match one {
+            Recorded::Op(op) => !op.action.calls().is_empty(),
+            Recorded::Sized(..) | Recorded::Connect { .. } | Recorded::Pair { .. } => true,
+            Recorded::Tag(_) | Recorded::Remark(_) => false,
+        })
+    }
+
     /// Python's warnings so far.
     pub fn warnings(&self) -> &[String] {
         &self.state.warnings
