@@ -117,12 +117,15 @@ fn wrap<'v>(
         unreduced: None,
         wanted: sync.clone(),
     };
-    for call in &calls {
-        wrapped.issue(process.dist()?, call, false, "DistributedDataParallel")?;
-        if let Some(error) = refusal.as_ref().filter(|error| found_by(error, call.purpose)) {
-            return Err(raised(error));
-        }
-    }
+    wrapped.issue_all(
+        process.dist()?,
+        &calls,
+        "DistributedDataParallel",
+        |_, call| match refusal.as_ref().filter(|error| found_by(error, call.purpose)) {
+            Some(error) => Err(raised(error)),
+            None => Ok(()),
+        },
+    )?;
     let on_cpu = || {
         let all = tensors(module, Kind::Parameter)?;
         anyhow::Ok(all.iter().any(|(_, own)| own.device() == c10d::Device::Cpu))
@@ -246,9 +249,7 @@ pub(crate) fn begins(at: usize, process: &mut Process<'_>) -> anyhow::Result<boo
         let rank0_order = rank0.as_deref();
         let forward = Forward { grad_enabled, sync, unused: &[], rank0_order, join };
         let ended = ddp.begin_forward(&forward, &mut calls);
-        for call in &calls {
-            module.issue(process.dist()?, call, false, FORWARD)?;
-        }
+        module.issue_all(process.dist()?, &calls, FORWARD, |_, _| Ok(()))?;
         ended.map_err(|error| raised(&error))?;
         Ok(sync)
     })

@@ -107,11 +107,10 @@ pub(crate) fn leave(process: &mut Process<'_>) -> anyhow::Result<()> {
         let mut calls = Vec::new();
         let ended = ddp.leave_join(open.me, &passes, &order, options, &mut calls);
         let group = module.group();
-        for call in &calls {
-            let dist = process.dist()?;
-            module.issue(dist, call, false, JOIN)?;
+        module.issue_all(process.dist()?, &calls, JOIN, |dist, call| {
             read_back(dist, group, call);
-        }
+            Ok(())
+        })?;
         ended.map_err(|error| raised(&error))
     })
 }

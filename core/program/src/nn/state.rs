@@ -139,6 +139,35 @@ impl Wrapped {
         work
     }
 
+    /// Makes calls of DDP's for which it waits itself, as parts of the user's call `via`; `then` hears of each.
+    ///
+    /// Broadcasts of several buffers overlap: `broadcast_coalesced` (`comm.cpp`) has at most two in flight.
+    pub(crate) fn issue_all(
+        &mut self,
+        dist: &mut Dist<'_>,
+        calls: &[DdpCall],
+        via: &'static str,
+        mut then: impl FnMut(&mut Dist<'_>, &DdpCall) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let coalesced =
+            |call: &DdpCall| matches!(call.purpose, Purpose::ModuleStates | Purpose::Buffers);
+        for run in calls.chunk_by(|one, next| coalesced(one) && one.purpose == next.purpose) {
+            let overlaps = run.len() > 1;
+            let mut in_flight: VecDeque<Work> = VecDeque::new();
+            for call in run {
+                if in_flight.len() == MOST_BROADCASTS {
+                    wait_for_first(dist, &mut in_flight, via)?;
+                }
+                in_flight.extend(self.issue(dist, call, overlaps, via)?);
+                then(dist, call)?;
+            }
+            while !in_flight.is_empty() {
+                wait_for_first(dist, &mut in_flight, via)?;
+            }
+        }
+        Ok(())
+    }
+
     fn make(
         &mut self,
         dist: &mut Dist<'_>,
@@ -189,6 +218,21 @@ impl Wrapped {
         self.tensors.insert(key, made.clone());
         made
     }
+}
+
+/// The broadcasts of `broadcast_coalesced` that are in flight at most.
+const MOST_BROADCASTS: usize = 2;
+
+fn wait_for_first(
+    dist: &mut Dist<'_>,
+    in_flight: &mut VecDeque<Work>,
+    via: &'static str,
+) -> anyhow::Result<()> {
+    let Some(work) = in_flight.pop_front() else { return Ok(()) };
+    dist.part_of(Some(via));
+    let waited = dist.wait(work, None);
+    dist.part_of(None);
+    waited.map(|_| ()).map_err(refused)
 }
 
 /// A `join()` that is open on a rank.

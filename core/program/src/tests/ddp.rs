@@ -278,3 +278,22 @@ run(main, world_size=2)
         assert_eq!(reduced(tie), 8_080, "{tie}");
     }
 }
+
+/// `broadcast_coalesced` (`comm.cpp`) starts a second broadcast before it waits for the first: in the constructor, of
+/// parameters and buffers of two types, and in front of each forward pass, of the buffers.
+#[test]
+fn broadcasts_of_several_buffers_overlap() {
+    let text = "import torch, torch.nn as nn, torch.distributed as dist\n\
+                from torch.nn.parallel import DistributedDataParallel as DDP\n\
+                dist.init_process_group('gloo')\n\
+                model = DDP(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))\n\
+                model(torch.randn(4, 2)).sum().backward()\n";
+    let ops = ops(&compiled(text).plan, 0);
+    let at = |line: u32| {
+        let own = ops.iter().filter(|(_, at)| *at == line);
+        own.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
+    };
+    let overlap = ["broadcast", "broadcast", "wait", "wait"];
+    assert_eq!(at(4), [&["all_gather", "broadcast"][..], &overlap].concat());
+    assert_eq!(at(5)[..4], overlap);
+}
