@@ -2,6 +2,7 @@
 
 use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::Deed;
+use crate::model::ddp_frames::DdpPart;
 use crate::words;
 
 /// `Rank 2 left out all_reduce #7 of dp (train.py:88).`
@@ -29,8 +30,8 @@ pub(crate) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
         );
     }
     let more = if deed.count > 1 { format!(" and {} more", deed.count - 1) } else { String::new() };
-    let op = deed.named();
-    format!("{who}{likely} never called {op} #{} of {group}{line}{more}.", deed.seq)
+    let (op, purpose) = (deed.named(), deed.ddp.map_or("", ddp_purpose));
+    format!("{who}{likely} never called {op} #{} of {group}{line}{more}{purpose}.", deed.seq)
 }
 
 /// `Rank 0 made 1 call more of dp than the others: …`; of a plan, whose later calls it may not have
@@ -78,17 +79,39 @@ pub(crate) fn unused(who: &str, deed: &Deed, group: &str) -> String {
     )
 }
 
-/// The fix of a call that a rank leaves out.
-pub(crate) fn fix_skipped(ddp: bool) -> String {
-    if ddp {
-        return "Run the same passes on every rank: look for a batch that one rank skips (an out of \
-                memory error that is caught, a NaN), and for no_sync() around different steps."
-            .to_owned();
+/// The purpose of a call that DDP makes by itself, as a clause; empty for its buckets, of which others tell.
+fn ddp_purpose(part: DdpPart) -> &'static str {
+    match part {
+        DdpPart::Verify => {
+            ", with which DistributedDataParallel's constructor compares the parameters of all ranks"
+        }
+        DdpPart::ModuleStates => {
+            ", with which DistributedDataParallel's constructor copies the first rank's parameters and \
+             buffers to all ranks"
+        }
+        DdpPart::Forward | DdpPart::Backward => "",
     }
-    "Make the call on every rank of the group, or on none: look for a `continue`, an early return, \
-     an exception that is swallowed, or a condition that is not the same on all ranks."
-        .to_owned()
 }
+
+/// The fix of a call that a rank leaves out.
+pub(crate) fn fix_skipped(ddp: Option<DdpPart>) -> String {
+    match ddp {
+        Some(DdpPart::Verify | DdpPart::ModuleStates) => {
+            "Wrap the model in DistributedDataParallel on every rank of the group, in the same place: look \
+             for an exception that is swallowed there, or a condition that is not the same on all ranks."
+        }
+        Some(DdpPart::Forward | DdpPart::Backward) => {
+            "Run the same passes on every rank: look for a batch that one rank skips (an out of \
+             memory error that is caught, a NaN), and for no_sync() around different steps."
+        }
+        None => FIX_SKIPPED,
+    }
+    .to_owned()
+}
+
+const FIX_SKIPPED: &str = "Make the call on every rank of the group, or on none: look for a \
+    `continue`, an early return, \
+     an exception that is swallowed, or a condition that is not the same on all ranks.";
 
 /// The fix of calls in another order.
 pub(crate) const FIX_SWAPPED: &str = "Make the calls of a group in the same order on every rank; never \

@@ -1,7 +1,7 @@
 //! Deviations of a rank from the majority: their kinds, and the calls that they are about.
 
 use crate::facts::alternatives::Alternatives;
-use crate::model::ddp_frames::is_ddp;
+use crate::model::ddp_frames::DdpPart;
 use crate::model::index::Job;
 use crate::words::{duration, line_of, ranks, within};
 use lockstep_core::rank::GlobalRank;
@@ -83,8 +83,8 @@ pub(crate) struct Deed {
     pub(crate) line: Option<String>,
     /// For swaps, the second call; of more than two, in which orders they were made.
     pub(crate) other: Option<(String, Option<String>)>,
-    /// True if DDP makes the calls by itself.
-    pub(crate) ddp: bool,
+    /// The part of DDP that makes the calls by itself, if one does.
+    pub(crate) ddp: Option<DdpPart>,
     /// The weight of the open alternatives.
     pub(crate) alternatives: Alternatives,
     /// True if the plan tells it: the rank may not have come so far.
@@ -104,7 +104,7 @@ impl Deed {
             count: 1,
             line: line_of(job.log, of, record),
             other: None,
-            ddp: is_ddp(&record.call.stack),
+            ddp: DdpPart::of_stack(&record.call.stack),
             alternatives: Alternatives::LessLikely,
             planned: false,
         }

@@ -3,9 +3,11 @@
 //! The plan of a simulation or a run shows what every rank would have called, so that the place of
 //! a skipped call is certain where a recording could only guess.
 
+use crate::model::ddp_frames::DdpPart;
 use crate::model::roles::Roles;
 use crate::words::{whole_call, within};
 use lockstep_core::group::GroupId;
+use lockstep_core::plan::remark::BACKWARD;
 use lockstep_core::plan::{Action, Call, Op, Plan, SignalKind, TensorId};
 use lockstep_core::rank::GlobalRank;
 use std::ops::Range;
@@ -43,8 +45,8 @@ pub(crate) struct Place {
     pub(crate) other: Option<(String, Option<String>)>,
     /// True if what is left out are whole rounds of a loop.
     pub(crate) rounds: bool,
-    /// True if DDP makes the calls by itself.
-    pub(crate) ddp: bool,
+    /// The part of DDP that makes the first of them, if DDP makes them all by itself.
+    pub(crate) ddp: Option<DdpPart>,
     /// True if nothing is computed between the calls: they alone are left out or added.
     pub(crate) bare: bool,
 }
@@ -182,7 +184,7 @@ impl<'a> Programs<'a, '_> {
                         self.line(&two),
                     )),
                     rounds: false,
-                    ddp: false,
+                    ddp: None,
                     bare: false,
                 }))
             }
@@ -208,9 +210,29 @@ impl<'a> Programs<'a, '_> {
             line: self.line(&call),
             other: None,
             rounds: part.len() > 1 && slides >= part.len(),
-            ddp: calls.iter().all(|call| is_ddp(call.op)),
+            ddp: self.ddp_part(tokens.get(..part.start)?, &calls),
             bare: !inside.iter().any(computes),
         })
+    }
+
+    /// The part of DDP that makes the first of `calls`, which follow `before`, if DDP makes them all by itself.
+    fn ddp_part(&self, before: &[Token<'a>], calls: &[Token<'a>]) -> Option<DdpPart> {
+        let parts: Option<Vec<DdpPart>> = calls.iter().map(|call| ddp_part(call.op)).collect();
+        let first = *parts?.first()?;
+        let verified = || {
+            // The numbers of parameters are gathered, then the shapes are broadcast.
+            let is_count = |op: &Op| op.action.name() == "all_gather" && ddp_part(op).is_some();
+            let earlier = self.calls(before).last().copied();
+            is_count(calls.first()?.op)
+                .then_some(())
+                .or_else(|| is_count(earlier?.op).then_some(()))
+        };
+        match first {
+            DdpPart::ModuleStates => {
+                Some(verified().map_or(DdpPart::ModuleStates, |()| DdpPart::Verify))
+            }
+            part => Some(part),
+        }
     }
 
     /// The collectives of the group among some operations.
@@ -227,9 +249,14 @@ impl<'a> Programs<'a, '_> {
     }
 }
 
-/// True for operations that DistributedDataParallel makes by itself.
-fn is_ddp(op: &Op) -> bool {
-    op.via.as_deref().is_some_and(|via| via.starts_with(DDP))
+/// The part of DistributedDataParallel that makes an operation by itself; of its constructor, the copy of the
+/// first rank's states.
+fn ddp_part(op: &Op) -> Option<DdpPart> {
+    Some(match op.via.as_deref()?.strip_prefix(DDP)? {
+        "" => DdpPart::ModuleStates,
+        part if part.ends_with(BACKWARD) => DdpPart::Backward,
+        _ => DdpPart::Forward,
+    })
 }
 
 impl Token<'_> {

@@ -264,7 +264,11 @@ pub(crate) fn reason(
             let deed = deed(record, model, count, alternatives);
             let left = left_rounds(&own, &theirs, first.own, first.theirs, count, roles);
             let reason = match left {
-                true => Reason::LeftLoop { ddp: deed.ddp, rounds: None, short_by: Some(count) },
+                true => Reason::LeftLoop {
+                    ddp: deed.ddp.is_some(),
+                    rounds: None,
+                    short_by: Some(count),
+                },
                 false => Reason::Skipped(deed),
             };
             Some((group, reason))

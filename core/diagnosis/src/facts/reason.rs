@@ -18,6 +18,7 @@ use crate::facts::plan_diff::{PlanDiff, plan_diff};
 use crate::facts::reordering::{reordered, rotated};
 use crate::facts::skipped_line::parted;
 use crate::model::calls::alike;
+use crate::model::ddp_frames::DdpPart;
 use crate::model::index::Job;
 use crate::words::{at_line, in_order, line_of};
 use lockstep_core::group::GroupId;
@@ -362,9 +363,11 @@ fn from_plan(diff: PlanDiff) -> Reason {
     };
     match diff {
         PlanDiff::Skips(place) if place.rounds => {
-            Reason::LeftLoop { ddp: place.ddp, rounds: None, short_by: Some(place.count) }
+            Reason::LeftLoop { ddp: place.ddp.is_some(), rounds: None, short_by: Some(place.count) }
         }
-        PlanDiff::Skips(place) if place.ddp && place.bare => Reason::Unused(deed(place)),
+        PlanDiff::Skips(place) if place.ddp == Some(DdpPart::Backward) && place.bare => {
+            Reason::Unused(deed(place))
+        }
         PlanDiff::Skips(place) => Reason::Skipped(deed(place)),
         PlanDiff::Adds(place) => Reason::Extra(deed(place)),
         PlanDiff::Swaps(place) => Reason::Swapped(deed(place)),

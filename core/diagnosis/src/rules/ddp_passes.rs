@@ -4,6 +4,7 @@
 use crate::claim::Claim;
 use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::{Deed, Reason};
+use crate::model::ddp_frames::DdpPart;
 use crate::model::index::Job;
 use crate::words::at_line;
 use lockstep_core::group::GroupId;
@@ -30,7 +31,7 @@ pub(crate) fn told(
 ) -> (Reason, Option<Told>) {
     let of_ddp = match &why {
         Reason::Unused(_) => true,
-        Reason::Skipped(deed) | Reason::Extra(deed) => deed.ddp,
+        Reason::Skipped(deed) | Reason::Extra(deed) => deed.ddp.is_some(),
         Reason::LeftLoop { ddp, .. } | Reason::StayedInLoop { ddp } => *ddp,
         Reason::Swapped(_) | Reason::Replaced | Reason::Other => false,
     };
@@ -131,7 +132,7 @@ impl Differing {
             count: more.count,
             line: op.at.map(|at| plan.describe_line(at)),
             other: None,
-            ddp: true,
+            ddp: Some(DdpPart::Backward),
             alternatives: Alternatives::None,
             planned: true,
         };

@@ -21,7 +21,7 @@ use crate::facts::program_order;
 use crate::facts::reason::{further, reason};
 use crate::facts::row_mismatch::{Decided, MAX_SIDES, Mismatch, Side};
 use crate::kinds::Kind;
-use crate::model::ddp_frames::is_ddp;
+use crate::model::ddp_frames::{DdpPart, is_ddp};
 use crate::model::index::{Made, Row};
 use crate::rules::ddp_passes;
 use crate::rules::ties::tie;
@@ -207,7 +207,7 @@ impl Deviation<'_, '_, '_> {
         claim.seq = Some(deed.told_seq());
         self.say(claim, &skipped(&self.who(), &deed, &self.group()), otherwise);
         claim.fix = match one_of_many && of_pass.is_empty() {
-            true => fix_loop(deed.ddp).to_owned(),
+            true => fix_loop(deed.ddp.is_some()).to_owned(),
             false => fix_skipped(deed.ddp),
         };
     }
@@ -219,7 +219,7 @@ impl Deviation<'_, '_, '_> {
         let of_pass = of_pass(own.record, theirs.record, false);
         if !of_pass.is_empty() {
             self.say(claim, &said, of_pass);
-            claim.fix = fix_skipped(true);
+            claim.fix = fix_skipped(Some(DdpPart::Backward));
             return;
         }
         let only = nobody_else(self.facts, self.row, &self.side.ranks, deed.line.as_deref());

@@ -83,7 +83,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
         ).into(),
         fix: match kind {
             Kind::OpExtra => FIX_EXTRA.to_owned(),
-            Kind::OpSkipped => fix_skipped(false),
+            Kind::OpSkipped => fix_skipped(None),
             _ => "Record with a larger ring (TORCH_FR_BUFFER_SIZE, or TORCH_NCCL_TRACE_BUFFER_SIZE), \
                   which still holds the call that hangs."
                 .to_owned(),

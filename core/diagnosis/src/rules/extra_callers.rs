@@ -17,7 +17,7 @@ use crate::facts::skipped_line::skipped_by_lines;
 use crate::facts::tally::Tally;
 use crate::facts::{Facts, device_stall};
 use crate::kinds::Kind;
-use crate::model::ddp_frames::is_ddp;
+use crate::model::ddp_frames::DdpPart;
 use crate::model::index::{Made, Row};
 use crate::rules::out_of_step::{ALIKE, in_another};
 use crate::rules::wrong_group;
@@ -335,7 +335,7 @@ pub(crate) fn by_count(
                 waits(&waiting),
                 words::call(job.log, made),
             ).into(),
-            fix: fix_skipped(is_ddp(&made.record.call.stack)),
+            fix: fix_skipped(DdpPart::of_stack(&made.record.call.stack)),
             ..base.clone()
         });
     }

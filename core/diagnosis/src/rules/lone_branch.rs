@@ -104,7 +104,7 @@ fn by_calls(facts: &Facts<'_, '_>, first: &Claim, all: &[GlobalRank]) -> Option<
             message: since(&instead(job, &[*rank], own, theirs), &claim.message.said).into(),
             fix: match differ.filter(|_| job.roles().same(mine.group, other.group)) {
                 Some(difference) => fix_of(difference).to_owned(),
-                None => fix_skipped(false),
+                None => fix_skipped(None),
             },
             ..claim
         },
@@ -184,7 +184,7 @@ fn by_numbers(facts: &Facts<'_, '_>, first: &Claim, all: &[GlobalRank]) -> Optio
     let mut odd = all.iter().filter_map(|rank| call_counts::odd_one(facts.job, &[*rank]));
     let (Some(one), None) = (odd.next(), odd.next()) else { return None };
     let (kind, did, fix) = match one.fewer {
-        true => (Kind::OpSkipped, "left calls out before", fix_skipped(false)),
+        true => (Kind::OpSkipped, "left calls out before", fix_skipped(None)),
         false => (Kind::OpExtra, "made calls too many before", FIX_EXTRA.to_owned()),
     };
     let claim = blame(facts, first, one.rank, vec![one.last]);

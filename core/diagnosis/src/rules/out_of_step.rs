@@ -19,7 +19,7 @@ use crate::facts::program_order;
 use crate::facts::program_order::{InAnother, odd_ones};
 use crate::facts::reason::from_plan_of;
 use crate::kinds::Kind;
-use crate::model::ddp_frames::is_ddp;
+use crate::model::ddp_frames::DdpPart;
 use crate::model::graph::Sink;
 use crate::model::index::{Job, Made, Row};
 use crate::rules::queued_behind;
@@ -148,7 +148,7 @@ fn miscounted(facts: &Facts<'_, '_>, sink: &Sink, circle: &Claim) -> Option<Clai
         claim.kind = Kind::OpSkipped;
         claim.group = Some(row.group);
         (claim.seq, claim.op) = (Some(row.seq), Some(made.record.call.op.clone()));
-        claim.fix = fix_skipped(is_ddp(&made.record.call.stack));
+        claim.fix = fix_skipped(DdpPart::of_stack(&made.record.call.stack));
     }
     Some(claim)
 }
@@ -343,7 +343,7 @@ fn as_never(
         .filter_map(|at| job.rows.get(*at))
         .all(|row| row.group == broken.due || is_within(job, broken.due, row.group));
     let Some(made) = made.filter(|_| nested) else {
-        let left_out = words::uncapital(&fix_skipped(false));
+        let left_out = words::uncapital(&fix_skipped(None));
         let fix = format!("{order} If it left a call out: {left_out}");
         return Claim {
             alternatives: Alternatives::LessLikely,

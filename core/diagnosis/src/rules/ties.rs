@@ -12,6 +12,7 @@ use crate::facts::other_readings::tied_sizes;
 use crate::facts::reason::reason;
 use crate::facts::row_mismatch::{MAX_SIDES, Side};
 use crate::kinds::Kind;
+use crate::model::ddp_frames::DdpPart;
 use crate::model::index::Row;
 use crate::rules::ddp_passes;
 use crate::words;
@@ -124,10 +125,10 @@ pub(crate) fn tie(facts: &Facts<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Optio
             (row.of(*one.ranks.first()?), row.of(*other.ranks.first()?))
         && one_pass(&[own.record], &[theirs.record]).is_some()
     {
-        fix = fix_skipped(true);
+        fix = fix_skipped(Some(DdpPart::Backward));
         or = Some(ONE_PASS.to_owned());
     } else if or.is_some() {
-        fix += &format!(" If a call was left out: {}", words::uncapital(&fix_skipped(false)));
+        fix += &format!(" If a call was left out: {}", words::uncapital(&fix_skipped(None)));
     }
     Some(Claim {
         message: format!(

@@ -6,7 +6,7 @@ use super::simulated::{report_of, run};
 use crate::{Certainty, Kind, diagnose_trace};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Action, Fill, Plan, PlanBuilder};
+use lockstep_core::plan::{Action, Fill, Op, Plan, PlanBuilder};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::{
     Call, Event, Origin, Outcome, TensorShape, Trace, TraceEnd, TraceHeader, What,
@@ -325,4 +325,31 @@ fn a_call_that_gloo_carries_out_by_another_has_its_name() {
     );
     let finding = &report.findings[0];
     assert!(finding.message.contains("reduce_scatter_tensor's all_reduce"), "{}", finding.message);
+}
+
+/// The constructor's calls reduce no bucket: they compare the parameters, and copy the first rank's.
+#[test]
+fn a_call_of_ddps_constructor_that_is_left_out_is_told_as_its_own() {
+    let text = "def main():\n    dist.init_process_group('gloo')\n    model = DDP(models.resnet18())\n    \
+                model(torch.zeros(2)).backward()\nrun(main, world_size=4)\n";
+    let plan = compile("train.py", text, &Options::default()).unwrap().plan;
+    for (nth, purpose) in [
+        (0, "constructor compares the parameters of all ranks"),
+        (1, "constructor compares the parameters of all ranks"),
+        (2, "constructor copies the first rank's parameters and buffers"),
+    ] {
+        let mut plan = plan.clone();
+        let mut without = plan.program(GlobalRank(1)).unwrap().clone();
+        let is_call = |op: &Op| !op.action.calls().is_empty();
+        let at = (0..without.ops.len()).filter(|at| is_call(&without.ops[*at])).nth(nth).unwrap();
+        without.ops.remove(at);
+        plan.programs.push(without);
+        plan.program_of[1] = plan.programs.len() as u32 - 1;
+        let report = diagnose_trace(&run(&plan));
+        assert_eq!(found(&report), [(Kind::OpSkipped, vec![1])], "{nth}: {}", report.to_text());
+        let finding = &report.findings[0];
+        assert!(finding.message.contains(purpose), "{nth}: {}", finding.message);
+        assert!(!report.to_text().contains("bucket"), "{nth}: {}", report.to_text());
+        assert!(finding.fix.starts_with("Wrap the model"), "{nth}: {}", finding.fix);
+    }
 }
