@@ -116,9 +116,10 @@ impl<'a> Programs<'a, '_> {
         match (own_calls.as_slice(), other_calls.as_slice()) {
             ([], [_, ..]) => {
                 let place = self.place(self.other, &hunk.other)?;
-                let alike = own_middle.is_empty();
+                let rounds = place.rounds && !self.goes_round_elsewhere(hunk);
+                let alike = own_middle.is_empty() && rounds == place.rounds;
                 let seq = if alike { place.seq } else { place.last_seq };
-                Some(PlanDiff::Skips(Place { seq, ..place }))
+                Some(PlanDiff::Skips(Place { seq, rounds, ..place }))
             }
             ([_, ..], []) => Some(PlanDiff::Adds(self.place(self.own, &hunk.own)?)),
             ([a, .., b], [c, .., d]) if own_calls.len() == 2 && other_calls.len() == 2 => {
@@ -132,6 +133,27 @@ impl<'a> Programs<'a, '_> {
             }
             _ => None,
         }
+    }
+
+    /// True if the rank goes round the loop, of which it lacks rounds here, as often as the other one in another turn
+    /// before and after: it left calls out this time, and its loop has the same length.
+    fn goes_round_elsewhere(&self, hunk: &Hunk) -> bool {
+        let (from, period) = (hunk.other.start, hunk.other.len());
+        let slid = slides(self.other, from, period);
+        let Some(rounds) = self.other.get(from - slid..hunk.other.end) else { return false };
+        let same = |(a, b): (&Token<'_>, &Token<'_>)| a.same(b) && a.op.at == b.op.at;
+        let is_in = |part: Option<&[Token<'a>]>| {
+            let part = part.unwrap_or_default();
+            // A turn begins where no round of the same loop is in front.
+            let begins = |at: usize| {
+                let before = at.checked_sub(1).and_then(|at| part.get(at));
+                !before.zip(rounds.get(period - 1)).is_some_and(same)
+            };
+            (0..part.len().saturating_sub(rounds.len() - 1))
+                .any(|at| begins(at) && part.iter().skip(at).zip(rounds).all(same))
+        };
+        is_in(self.own.get(..hunk.own.start.saturating_sub(slid)))
+            && is_in(self.own.get(hunk.own.end..))
     }
 
     /// The difference, if all parts that differ tell of the same: calls left out again and again,

@@ -353,3 +353,21 @@ fn a_call_of_ddps_constructor_that_is_left_out_is_told_as_its_own() {
         assert!(finding.fix.starts_with("Wrap the model"), "{nth}: {}", finding.fix);
     }
 }
+
+/// A rank that goes round an inner loop as often as the others before and after has left out calls, not the loop.
+#[test]
+fn rounds_that_are_left_out_once_are_skipped_calls() {
+    let body = |rounds: &str| {
+        format!(
+            "    for step in range(5):
+        for layer in range({rounds}):
+            dist.all_reduce(torch.zeros(4))
+            dist.broadcast(torch.zeros(3), 0)
+        dist.all_gather_into_tensor(torch.zeros(4 * dist.get_world_size()), torch.zeros(4))"
+        )
+    };
+    let report = report_of(&body("1 if rank == 1 and step == 2 else 2"));
+    assert_eq!(found(&report), [(Kind::OpSkipped, vec![1])], "{}", report.to_text());
+    let report = report_of(&body("1 if rank == 1 and step == 4 else 2"));
+    assert_eq!(found(&report), [(Kind::LoopShorter, vec![1])], "{}", report.to_text());
+}
