@@ -158,7 +158,9 @@ pub(crate) fn call(log: &CallLog, made: Made<'_>) -> String {
 
 /// `all_reduce #7 of dp`.
 pub(crate) fn call_without_line(log: &CallLog, made: Made<'_>) -> String {
-    numbered(log, made, &made.record.call.op)
+    let recorded = made.record.call.op.as_str();
+    let carried_out = planned_whole(log, made).filter(|whole| *whole == CARRIED_OUT);
+    numbered(log, made, carried_out.unwrap_or(recorded))
 }
 
 fn numbered(log: &CallLog, made: Made<'_>, op: &str) -> String {
@@ -171,11 +173,13 @@ fn numbered(log: &CallLog, made: Made<'_>, op: &str) -> String {
 
 /// `all_gather`, or, where a plan says that it is a part of a whole call, `all_gather_object's all_gather`.
 pub(crate) fn op(log: &CallLog, made: Made<'_>) -> String {
-    let planned = log.plan.as_deref().and_then(|plan| {
-        let ops = &plan.program(made.rank)?.ops;
-        whole_call(ops.get(made.record.plan_op? as usize)?)
-    });
-    within(planned, &made.record.call.op)
+    within(planned_whole(log, made), &made.record.call.op)
+}
+
+/// The whole call that a call is a part of, where a plan tells.
+fn planned_whole<'a>(log: &'a CallLog, made: Made<'_>) -> Option<&'a str> {
+    let ops = &log.plan.as_deref()?.program(made.rank)?.ops;
+    whole_call(ops.get(made.record.plan_op? as usize)?)
 }
 
 /// The program's call of a store, `store.get`, whose wait is a message in the plan.
@@ -198,17 +202,23 @@ pub(crate) fn whole_call(op: &Op) -> Option<&str> {
         "scatter_object_list",
         "send_object_list",
         "recv_object_list",
-        "reduce_scatter_tensor",
+        CARRIED_OUT,
     ];
     // NCCL's `reduce_scatter` is the whole of `reduce_scatter_tensor`.
-    let whole =
-        |via: &&str| *via == "reduce_scatter_tensor" && op.action.name() == "reduce_scatter";
+    let whole = |via: &&str| *via == CARRIED_OUT && op.action.name() == "reduce_scatter";
     op.via.as_deref().filter(|via| WHOLE_CALLS.contains(via) && !whole(via))
 }
 
+/// The call that gloo carries out by one other: to its user it has its own name alone.
+const CARRIED_OUT: &str = "reduce_scatter_tensor";
+
 /// A call as a part of another one, if it is one.
 pub(crate) fn within(of: Option<&str>, op: &str) -> String {
-    of.map_or_else(|| op.to_owned(), |of| format!("{of}'s {op}"))
+    match of {
+        None => op.to_owned(),
+        Some(CARRIED_OUT) => CARRIED_OUT.to_owned(),
+        Some(of) => format!("{of}'s {op}"),
+    }
 }
 
 /// `broadcast of 30, all_reduce of 10 where the others made all_reduce of 10, broadcast of 30`: the same calls
