@@ -19,6 +19,8 @@ use std::sync::Arc;
 pub(super) struct Found {
     /// `record_param_comms`: calls of NCCL, by the number that their kernels point at.
     params: Vec<(Option<u64>, Timed<Call>)>,
+    /// The number of those without a name: before `saveNcclMeta` of `torch/csrc/profiler/util.cpp`, PyTorch wrote none.
+    unnamed: usize,
     groups: BTreeMap<String, Group>,
     /// Kernels of NCCL, and the number of the call that they are of. (Their names do not give the reduction:
     /// since 2.19 NCCL has one kernel for all, named after the sum; `best_kernel` in its
@@ -93,6 +95,8 @@ impl Found {
                 let what = Timed { from_us, to_us, what: call };
                 self.params.push((args.external_id.whole(), what));
                 self.count += 1;
+            } else if args.collective.text().is_empty() {
+                self.unnamed += 1;
             }
         } else if event.cat.text() == "kernel" && name.starts_with("nccl") {
             let timed = Timed { from_us, to_us, what: () };
@@ -137,6 +141,16 @@ impl Found {
 
     pub(super) fn on_device(&self) -> bool {
         !self.kernels.is_empty()
+    }
+
+    /// The number of NCCL's kernels.
+    pub(super) fn kernels(&self) -> usize {
+        self.kernels.len()
+    }
+
+    /// The number of NCCL's calls whose records say neither name nor size nor group.
+    pub(super) fn unnamed_calls(&self) -> usize {
+        self.unnamed
     }
 
     /// Takes out what is wrong with the events.

@@ -24,6 +24,7 @@ use lockstep_core::group::BackendName;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::rank::MAX_WORLD_SIZE;
 use lockstep_core::trace::rank_of_file_name;
+use lockstep_core::words::counted;
 use std::io::BufRead;
 
 /// A larger file is refused.
@@ -59,6 +60,29 @@ pub enum KinetoError {
     NoCalls {
         /// The file's name.
         file: String,
+    },
+    /// Its calls have neither names nor sizes nor groups.
+    #[error(
+        "{file} shows {} of NCCL without their names, sizes and groups, as older releases of PyTorch write \
+         them: profile with a newer one, or add the job's Flight Recorder dumps",
+        counted(*calls, "call")
+    )]
+    UnnamedCalls {
+        /// The file's name.
+        file: String,
+        /// The number of its calls.
+        calls: usize,
+    },
+    /// It has NCCL's kernels, and nothing of the process that made the calls.
+    #[error(
+        "{file} shows {} of NCCL, and not the calls that they carry out: profile ProfilerActivity.CPU as well",
+        counted(*kernels, "kernel")
+    )]
+    KernelsOnly {
+        /// The file's name.
+        file: String,
+        /// The number of NCCL's kernels.
+        kernels: usize,
     },
     /// The rank is neither in it nor in its name.
     #[error(
@@ -148,6 +172,19 @@ impl Profile {
         let broken =
             broken.map(|error| KinetoError::Damaged { file: file(), why: error.to_string() });
         let info = head.distributed.unwrap_or_default();
+        let on_device = found.on_device();
+        let computed = found.computed(head.base_ns);
+        let steps = found.steps(head.base_ns);
+        let mut flaws = found.flaws();
+        let (unnamed, kernels) = (found.unnamed_calls(), found.kernels());
+        let (mut groups, calls) = found.finish(head.base_ns);
+        if calls.is_empty() {
+            return Err(broken.unwrap_or(match (unnamed, kernels) {
+                (0, 0) => KinetoError::NoCalls { file: file() },
+                (0, kernels) => KinetoError::KernelsOnly { file: file(), kernels },
+                (calls, _) => KinetoError::UnnamedCalls { file: file(), calls },
+            }));
+        }
         let rank = info.rank.and_then(|rank| u32::try_from(rank).ok()).map(GlobalRank);
         let rank = match rank.filter(|rank| rank.0 < MAX_WORLD_SIZE) {
             Some(rank) => rank,
@@ -157,14 +194,6 @@ impl Profile {
                 Err(_) => return Err(broken.unwrap_or(KinetoError::NoRank { file: file() })),
             },
         };
-        let on_device = found.on_device();
-        let computed = found.computed(head.base_ns);
-        let steps = found.steps(head.base_ns);
-        let mut flaws = found.flaws();
-        let (mut groups, calls) = found.finish(head.base_ns);
-        if calls.is_empty() {
-            return Err(broken.unwrap_or(KinetoError::NoCalls { file: file() }));
-        }
         flaws.broken = broken.map(|error| error.to_string());
         for config in info.pg_config {
             let ranks = config.ranks.into_iter().map(GlobalRank).collect();

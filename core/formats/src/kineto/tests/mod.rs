@@ -313,3 +313,30 @@ fn marked_steps_are_read() {
     assert_eq!(own.recording.steps, [step(5, 0, 100, Some((20, 130))), step(6, 100, 190, None)]);
     assert_eq!(own.calls[0].scheduled_ps, us(10));
 }
+
+/// Events of a real profile of April 2023 (HolisticTraceAnalysis, MIT, `tests/data/trace_filter/sampled_rank-0.json.gz`):
+/// records of calls without names, sizes and groups, and kernels.
+#[test]
+fn a_profile_whose_calls_have_no_names_is_not_said_to_have_no_calls() {
+    let call = r#"{"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 1, "tid": 1,
+        "ts": 1682725898240960, "dur": 134, "args": {"External id": 41956, "Ev Idx": 27619,
+        "Input Dims": [[], [], [], [], [], [], []],
+        "Input type": ["TensorList", "Scalar", "Scalar", "Scalar", "", "", ""]}}"#;
+    let kernel = r#"{"ph": "X", "cat": "kernel", "name":
+        "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)", "pid": 0, "tid": 84,
+        "ts": 1682725898094377, "dur": 30669, "args": {"External id": 6937369, "stream": 84}}"#;
+    let refused = |head: &str, events: &[&str]| {
+        let text =
+            format!("{{\"schemaVersion\": 1, {head}\"traceEvents\": [{}]}}", events.join(", "));
+        Profile::read("sampled.json", text.as_bytes()).unwrap_err()
+    };
+    let head = r#""distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 128}, "#;
+    let file = || "sampled.json".to_owned();
+    let unnamed = KinetoError::UnnamedCalls { file: file(), calls: 2 };
+    assert_eq!(refused(head, &[call, kernel, call]), unnamed);
+    // To say first that it has to be renamed by its rank would be of no use.
+    assert_eq!(refused("", &[call, call]), unnamed);
+    assert_eq!(refused(head, &[kernel]), KinetoError::KernelsOnly { file: file(), kernels: 1 });
+    assert_eq!(refused(head, &[]), KinetoError::NoCalls { file: file() });
+    assert!(unnamed.to_string().contains("2 calls of NCCL without their names"), "{unnamed}");
+}
