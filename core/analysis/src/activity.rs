@@ -26,7 +26,7 @@ pub struct Activity {
     pub knows_computations: bool,
     /// True of a recording by another tool.
     pub is_recorded: bool,
-    /// True if a device's clock says when calls began and ended. NCCL's calls are asynchronous: the time that a process
+    /// True if a device's clock says when all calls began and ended. NCCL's calls are asynchronous: the time that a process
     /// spends in one says nothing of the data that moved.
     pub has_device_times: bool,
 }
@@ -58,6 +58,8 @@ pub struct TimedCall {
     /// When the rank was ready for its peers: its stream began with the call, or the call was made where that is not
     /// known.
     pub ready_ps: u64,
+    /// True if a device's clock says when it began and ended, where that is not so of all calls.
+    pub on_device: bool,
     /// When it was over on this rank; `None` if it never was.
     pub ended_ps: Option<u64>,
     /// The call.
@@ -127,7 +129,7 @@ impl Activity {
             has_device_times: log.device_times,
         };
         // A recorder that polls sees a start only when it looks.
-        let starts_are_known = log.device_times || !log.recorded;
+        let all_starts_are_known = log.device_times || !log.recorded;
         for (rank, own) in log.logs() {
             let Some(activity) = activity.ranks.get_mut(rank.index()) else { continue };
             activity.recorded = true;
@@ -146,6 +148,8 @@ impl Activity {
             activity.calls = Vec::with_capacity(own.calls.len());
             for record in &own.calls {
                 let before = busy_until.get_mut(record.call.group.index());
+                let on_device = own.recording.device_timed.contains(&record.work);
+                let starts_are_known = all_starts_are_known || on_device;
                 let made_ps = match starts_are_known {
                     true => record.started_ps.unwrap_or(record.scheduled_ps),
                     false => record.scheduled_ps,
@@ -166,6 +170,7 @@ impl Activity {
                     seq: record.seq,
                     made_ps: record.scheduled_ps,
                     ready_ps,
+                    on_device,
                     ended_ps,
                     called: Arc::clone(&record.call),
                 });

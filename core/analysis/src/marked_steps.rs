@@ -5,7 +5,7 @@
 //! it out later. Marks that contradict each other are not used: a collective that two ranks made in different steps
 //! shows that their numbers do not mean the same.
 
-use crate::activity::{Activity, RankActivity};
+use crate::activity::{Activity, RankActivity, TimedCall};
 use lockstep_core::group::GroupId;
 use lockstep_core::trace::RecordedStep;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,9 @@ pub(crate) fn marked_steps(activity: &Activity) -> Option<Vec<Option<Vec<MarkedS
         let steps = own.marked_steps.iter().copied();
         steps.filter(|step| common.contains(&step.number)).collect()
     };
-    let time = |step: &RecordedStep| match activity.has_device_times {
+    let on_device =
+        activity.has_device_times || marked().all(|own| are_on_device(calls_of(own, &kept(own))));
+    let time = |step: &RecordedStep| match on_device {
         true => step.on_device,
         false => Some((step.from_ps, step.to_ps)),
     };
@@ -51,8 +53,7 @@ pub(crate) fn marked_steps(activity: &Activity) -> Option<Vec<Option<Vec<MarkedS
         let mut steps: Vec<MarkedStep> = Vec::with_capacity(common.len());
         let mut before: Option<(u64, u64)> = None;
         for step in kept(own) {
-            let first = |ps: u64| own.calls.partition_point(|call| call.made_ps < ps);
-            let calls = first(step.from_ps)..first(step.to_ps.max(step.from_ps));
+            let calls = made_in(own, step.from_ps, step.to_ps);
             let in_step = own.calls.get(calls.clone()).unwrap_or_default();
             for row in in_step.iter().filter_map(|call| call.row()) {
                 if *rows.entry(row).or_insert(step.number) != step.number {
@@ -73,4 +74,23 @@ pub(crate) fn marked_steps(activity: &Activity) -> Option<Vec<Option<Vec<MarkedS
         of_rank.push(Some(steps));
     }
     Some(of_rank)
+}
+
+/// The calls that a rank's process made between two times, by their indexes.
+fn made_in(own: &RankActivity, from_ps: u64, to_ps: u64) -> Range<usize> {
+    let first = |ps: u64| own.calls.partition_point(|call| call.made_ps < ps);
+    first(from_ps)..first(to_ps.max(from_ps))
+}
+
+/// The calls of a rank from its first step to its last.
+fn calls_of<'a>(own: &'a RankActivity, steps: &[RecordedStep]) -> &'a [TimedCall] {
+    let ends = steps.first().zip(steps.last());
+    let calls = ends.map(|(first, last)| made_in(own, first.from_ps, last.to_ps));
+    calls.and_then(|calls| own.calls.get(calls)).unwrap_or_default()
+}
+
+/// True of calls of which a device's clock has timed all that ended.
+fn are_on_device(calls: &[TimedCall]) -> bool {
+    let mut ended = calls.iter().filter(|call| call.ended_ps.is_some()).peekable();
+    ended.peek().is_some() && ended.all(|call| call.on_device)
 }

@@ -237,6 +237,7 @@ pub(crate) mod tests {
             seq: Some(1),
             made_ps: ready_ps,
             ready_ps,
+            on_device: false,
             ended_ps: Some(ended_ps),
             called,
         }

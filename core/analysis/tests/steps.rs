@@ -97,6 +97,7 @@ impl Job {
                     seq,
                     made_ps: now,
                     ready_ps,
+                    on_device: false,
                     ended_ps: Some(busy),
                     called,
                 });

@@ -1,7 +1,7 @@
 //! A recording's statements about a rank, beside its calls.
 
 use crate::group::GroupId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -35,6 +35,11 @@ pub struct RankRecording {
     pub computations: Vec<RecordedComputation>,
     /// Its training steps as the user's program marked them, by their numbers: of a profile.
     pub steps: Vec<RecordedStep>,
+    /// The calls whose times are those of a device, by their numbers on the rank ([`CallRecord::work`]), where the times of
+    /// others are not: a profile beside dumps shows a part of the job.
+    ///
+    /// [`CallRecord::work`]: super::CallRecord::work
+    pub device_timed: BTreeSet<u32>,
     /// True if the other ranks' calls show that this one did more than was recorded of it: its
     /// dump was made before theirs.
     pub dumped_early: bool,
@@ -53,6 +58,7 @@ static NOTHING: RankRecording = RankRecording {
     groups_assumed: false,
     computations: Vec::new(),
     steps: Vec::new(),
+    device_timed: BTreeSet::new(),
     dumped_early: false,
     maybe_early: MaybeEarly::No,
 };

@@ -7,12 +7,13 @@
 
 use super::same_call::{agree, is_visible};
 use super::taken_over::CountedAlike;
+use super::watchdog_ends::bound_by_profile;
 use crate::reader::Filled;
-use lockstep_core::group::GroupId;
+use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::trace::{CallLog, CallRecord, CallState, Called};
-use std::collections::BTreeMap;
+use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, RankLog};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The clock of the source that is filled in, relative to that of the source it is filled into.
@@ -50,74 +51,132 @@ pub(super) struct InBoth {
     pub(super) calls: BTreeMap<GlobalRank, (usize, usize)>,
 }
 
-/// Fills values of `from` into the same calls of `into`. `has_all` is true of a source that writes all calls as the
-/// program made them.
-pub(super) fn fill(into: &mut CallLog, from: &CallLog, clock: Clock, has_all: bool) -> InBoth {
-    let of_calls = from.logs().map(|(_, log)| log.calls.len()).sum();
+/// The calls of each rank that two sources hold, by their indexes in the one and in the other.
+pub(super) type SharedCalls = BTreeMap<GlobalRank, Vec<(usize, usize)>>;
+
+/// Lays the calls of `from` over those of `into`, and returns those that agree. `has_all` is true of a source that writes
+/// all calls as the program made them.
+pub(super) fn shared_calls(into: &CallLog, from: &CallLog, has_all: bool) -> SharedCalls {
+    let (groups, others) = (members(into), members(from));
+    let mut shared = SharedCalls::new();
+    for (rank, own) in into.logs() {
+        let Some(Some(other)) = from.ranks.get(rank.index()) else { continue };
+        let calls = shared_of_rank((own, &groups), (other, &others), has_all);
+        if !calls.is_empty() {
+            shared.insert(rank, calls);
+        }
+    }
+    shared
+}
+
+/// The groups of a source with their members.
+type Groups = [(GroupId, Vec<GlobalRank>)];
+
+/// The same of one rank, group by group.
+fn shared_of_rank(
+    (own, groups): (&RankLog, &Groups),
+    (other, others): (&RankLog, &Groups),
+    has_all: bool,
+) -> Vec<(usize, usize)> {
+    // Messages are numbered on their own.
+    let by_group = |log: &RankLog| {
+        let mut places: BTreeMap<(GroupId, bool), Vec<usize>> = BTreeMap::new();
+        for (at, record) in log.calls.iter().enumerate() {
+            if has_all || is_visible(record) {
+                places.entry((record.call.group, record.call.p2p)).or_default().push(at);
+            }
+        }
+        places
+    };
+    let mut theirs = by_group(other);
+    let mut shared = Vec::new();
+    for ((group, p2p), places) in by_group(own) {
+        let Some((_, ranks)) = groups.iter().find(|(id, _)| *id == group) else { continue };
+        let of_places = records(own, &places);
+        // The same ranks may be one group here and two there: the one that fits best is meant.
+        let same = others.iter().filter(|(_, other)| is_within(other, ranks));
+        let fits = same.filter_map(|(id, _)| {
+            let list = records(other, theirs.get(&(*id, p2p))?);
+            let (offset, agree) = overlay(&of_places, &list)?;
+            Some((agree, *id, offset))
+        });
+        let Some((_, id, offset)) =
+            fits.max_by_key(|(agree, id, _)| (*agree, std::cmp::Reverse(*id)))
+        else {
+            continue;
+        };
+        let Some(list) = theirs.remove(&(id, p2p)) else { continue };
+        for (number, at) in places.iter().enumerate() {
+            let there = usize::try_from(number as i64 + offset).ok();
+            let Some(there) = there.and_then(|there| list.get(there)) else { continue };
+            let both = own.calls.get(*at).zip(other.calls.get(*there));
+            if both.is_some_and(|(own, other)| agree(own, other)) {
+                shared.push((*at, *there));
+            }
+        }
+    }
+    shared
+}
+
+/// The calls at some indexes.
+fn records<'a>(log: &'a RankLog, places: &[usize]) -> Vec<&'a CallRecord> {
+    places.iter().filter_map(|at| log.calls.get(*at)).collect()
+}
+
+/// Fills values of `from` into the same calls of `into`, which are `shared`.
+pub(super) fn fill(
+    into: &mut CallLog,
+    from: &CallLog,
+    clock: Clock,
+    shared: &SharedCalls,
+) -> InBoth {
     let mut both = InBoth::default();
-    both.filled.of_calls = of_calls;
     let filled = &mut both.filled;
-    let is_visible = |record: &CallRecord| has_all || is_visible(record);
-    let mut shared = BTreeMap::new();
+    filled.of_calls = from.logs().map(|(_, log)| log.calls.len()).sum();
+    let mut parts = BTreeMap::new();
     let (mut ended, mut timed) = (0, 0);
-    let groups: Vec<(GroupId, Vec<GlobalRank>)> = members(into);
-    let others: Vec<(GroupId, Vec<GlobalRank>)> = members(from);
+    let backends: Vec<BackendName> = into.groups.iter().map(ProcessGroup::backend).collect();
     for (rank, own) in (0..).map(GlobalRank).zip(&mut into.ranks) {
         let Some(own) = own else { continue };
         ended += own.calls.iter().filter(|it| it.state == CallState::Completed).count();
         let Some(Some(other)) = from.ranks.get(rank.index()) else { continue };
-        let before = filled.calls;
-        // Messages are numbered on their own.
-        let kind = |record: &CallRecord| (record.call.group, record.call.p2p);
-        let mut lists: BTreeMap<(GroupId, bool), Vec<&CallRecord>> = BTreeMap::new();
-        for record in other.calls.iter().filter(|record| is_visible(record)) {
-            lists.entry(kind(record)).or_default().push(record);
-        }
-        let mut places: BTreeMap<(GroupId, bool), Vec<usize>> = BTreeMap::new();
-        for (at, record) in own.calls.iter().enumerate().filter(|(_, record)| is_visible(record)) {
-            places.entry(kind(record)).or_default().push(at);
-        }
-        let (mut first, mut last) = (u32::MAX, 0);
-        for ((group, p2p), places) in places {
-            let Some((_, ranks)) = groups.iter().find(|(id, _)| *id == group) else { continue };
-            let calls: Vec<&CallRecord> =
-                places.iter().filter_map(|at| own.calls.get(*at)).collect();
-            // The same ranks may be one group here and two there: the one that fits best is meant.
-            let same = others.iter().filter(|(_, other)| is_within(other, ranks));
-            let fits = same.filter_map(|(id, _)| {
-                let list = lists.get(&(*id, p2p))?;
-                let (offset, agree) = overlay(&calls, list)?;
-                Some((agree, *id, offset))
-            });
-            let Some((_, id, offset)) =
-                fits.max_by_key(|(agree, id, _)| (*agree, std::cmp::Reverse(*id)))
-            else {
+        let Some(calls) = shared.get(&rank) else { continue };
+        let mut timed_calls = BTreeSet::new();
+        for (at, there) in calls {
+            let Some((record, there)) = own.calls.get_mut(*at).zip(other.calls.get(*there)) else {
                 continue;
             };
-            let Some(list) = lists.remove(&(id, p2p)) else { continue };
-            for (number, at) in places.iter().enumerate() {
-                let there = usize::try_from(number as i64 + offset).ok();
-                let there = there.and_then(|there| list.get(there));
-                let Some((record, there)) = own.calls.get_mut(*at).zip(there) else { continue };
-                if agree(record, there) {
-                    filled.calls += 1;
-                    both.alike.note(record, there);
-                    (first, last) = (first.min(there.work), last.max(there.work));
-                    let exact = from.device_times;
-                    timed +=
-                        usize::from(complete(record, there, (clock, exact), &mut shared, filled));
-                }
+            filled.calls += 1;
+            both.alike.note(record, there);
+            if complete(record, there, (clock, from.device_times), &mut parts, filled) {
+                timed_calls.insert(*at);
             }
         }
-        if filled.calls > before {
-            filled.ranks += 1;
-            let at = |work: u32| other.calls.iter().position(|record| record.work == work);
-            both.calls.extend(at(first).zip(at(last)).map(|calls| (rank, calls)));
+        timed += timed_calls.len();
+        if from.device_times
+            && !timed_calls.is_empty()
+            && let Some(profile_ps) = first_of_device(other)
+        {
+            let is_nccl = |group: GroupId| backends.get(group.index()) == Some(&BackendName::Nccl);
+            let is_timed = |at: usize| timed_calls.contains(&at);
+            bound_by_profile(&mut own.calls, is_timed, is_nccl, clock.here(profile_ps));
+            let timed = timed_calls.iter().filter_map(|at| own.calls.get(*at));
+            let timed: Vec<u32> = timed.map(|record| record.work).collect();
+            own.recording.device_timed.extend(timed);
         }
+        filled.ranks += 1;
+        let there = || calls.iter().map(|(_, there)| *there);
+        both.calls.extend(there().min().zip(there().max()).map(|calls| (rank, calls)));
     }
     // A device's clock has timed all that ended.
     into.device_times |= from.device_times && timed == ended && timed > 0;
     both
+}
+
+/// The first time of a rank's device in a profile; `None` if it has none.
+fn first_of_device(own: &RankLog) -> Option<u64> {
+    let computed = own.recording.computations.iter().map(|one| one.from_ps);
+    computed.chain(own.calls.iter().filter_map(|call| call.started_ps)).min()
 }
 
 pub(super) fn members(log: &CallLog) -> Vec<(GroupId, Vec<GlobalRank>)> {

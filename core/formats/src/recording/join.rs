@@ -1,8 +1,9 @@
 //! The pieces of a job, and how they are joined.
 
+use super::apart::left_out_note;
 use super::clocks;
 use super::file_ranks::{NamedFile, TwoRuns, ranks_of};
-use super::fill::{Clock, InBoth, fill};
+use super::fill::{Clock, InBoth, fill, shared_calls};
 use super::judged_files::JudgedFiles;
 use super::missing_ranks::take_missing_ranks;
 use super::piece::Piece;
@@ -202,7 +203,7 @@ impl Sources {
                 source.join(files, &mut unread).map_err(|error| mixed(error, &self.problems))?;
             sources.extend(calls.map(|calls| (source, calls)));
         }
-        let (calls, others) = with_gaps_filled(sources, &heard, &mut notes);
+        let (calls, others) = with_gaps_filled(sources, &heard, (&mut notes, &mut self.problems));
         if !heard.statements.is_empty() && calls.is_some() {
             let messages = counted(heard.statements.len(), "message");
             notes.push(format!("The job's log holds {messages} of PyTorch's own."));
@@ -306,24 +307,32 @@ fn adopt_missing_ranks(files: &mut [SourceFiles]) {
     }
 }
 
-/// The calls of the fullest source, with the values that the others have, and those of the others.
+/// The calls of the fullest source, with the values that the others have, and those of the others. Sources of another job
+/// or time are left out, and become problems.
 fn with_gaps_filled(
     mut sources: Vec<SourceCalls>,
     heard: &Heard,
-    notes: &mut Vec<String>,
+    (notes, problems): (&mut Vec<String>, &mut Vec<String>),
 ) -> (Option<JobCalls>, Vec<JobCalls>) {
     if sources.is_empty() {
         return (None, Vec::new());
     }
     let (_, mut calls) = sources.remove(0);
     if calls.shows.has_clock() {
-        for (source, other) in sources.iter().rev() {
+        let mut fitting = Vec::with_capacity(sources.len());
+        for (source, other) in sources.into_iter().rev() {
             let clock = match other.shows.has_clock() {
                 true => Clock::LaterBy(later_by(&calls.merged.header, &other.merged.header)),
                 false => Clock::None,
             };
             let has_all = source.has_whole_ranks();
-            let in_both = fill(&mut calls.merged.log, &other.merged.log, clock, has_all);
+            let shared = shared_calls(&calls.merged.log, &other.merged.log, has_all);
+            let apart = left_out_note(&calls.merged, &other.merged, clock, &shared);
+            if let Some(note) = apart.filter(|_| has_all) {
+                problems.push(note);
+                continue;
+            }
+            let in_both = fill(&mut calls.merged.log, &other.merged.log, clock, &shared);
             let InBoth { mut filled, alike, calls: shared } = in_both;
             filled.computations =
                 take_profiled(&mut calls.merged, &other.merged.log, clock, &shared);
@@ -342,7 +351,10 @@ fn with_gaps_filled(
                 let taken = take_missing_ranks(&mut calls.merged.log, &other.merged.log, clock);
                 notes.extend(taken_note(&taken, &other.merged.header));
             }
+            fitting.push((source, other));
         }
+        fitting.reverse();
+        sources = fitting;
         notes.extend(align(&mut calls.merged));
     }
     if calls.shows == Shows::LastCalls && heard.timed_out() {

@@ -98,6 +98,10 @@ fn renumbered(into: &CallLog, from: &CallLog, own: &RankLog, clock: Clock) -> Op
             ..record.clone()
         });
     }
+    if from.device_times {
+        let works: Vec<u32> = taken.calls.iter().map(|record| record.work).collect();
+        taken.recording.device_timed.extend(works);
+    }
     (!taken.calls.is_empty()).then_some(taken)
 }
 

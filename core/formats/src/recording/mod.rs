@@ -2,11 +2,12 @@
 //!
 //! [`Piece::read`] reads a file with the table of readers, [`Sources`] gathers the pieces of a job, and
 //! [`Sources::join`] joins their contributions by kind: what one source of calls lacks another fills in
-//! (`fill.rs`, and `profiled.rs` the kernels), also whole ranks (`taken_over.rs` of a job that hung, `missing_ranks.rs` of one that
+//! (`fill.rs`, `profiled.rs` the kernels, and `watchdog_ends.rs` bounds the ends beside a profile), also whole ranks (`taken_over.rs` of a job that hung, `missing_ranks.rs` of one that
 //! did not), the ranks' clocks are aligned by the collectives that they made together (`clocks.rs`),
-//! and the notes say what came from where. No format is known here by its name, and nobody asks what is
+//! files of another job or time are left out (`apart.rs`), and the notes say what came from where. No format is known here by its name, and nobody asks what is
 //! wrong with the job: that is `lockstep-diagnosis`.
 
+mod apart;
 mod clocks;
 mod file_ranks;
 mod fill;
@@ -19,6 +20,7 @@ mod profiled;
 mod same_call;
 mod stack_notes;
 mod taken_over;
+mod watchdog_ends;
 
 pub use join::{JoinError, RecordedJob, Sources};
 pub use names::{name_in, names_of};

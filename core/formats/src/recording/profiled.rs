@@ -12,7 +12,7 @@ use lockstep_core::trace::{CallLog, RankLog, RecordedComputation, RecordedStep};
 use std::collections::BTreeMap;
 
 /// Per rank, the first and the last of its calls in a source that the fuller source holds as well, by their indexes.
-pub(super) type SharedCalls = BTreeMap<GlobalRank, (usize, usize)>;
+pub(super) type SharedStretches = BTreeMap<GlobalRank, (usize, usize)>;
 
 /// Adds to `into` the computations and steps that `from` has of ranks of which `into` has none; returns the number of
 /// computations.
@@ -20,7 +20,7 @@ pub(super) fn take_profiled(
     into: &mut Merged,
     from: &CallLog,
     clock: Clock,
-    shared: &SharedCalls,
+    shared: &SharedStretches,
 ) -> usize {
     let Clock::LaterBy(later_ps) = clock else { return 0 };
     let profiled = from.logs().filter_map(|(rank, own)| {
