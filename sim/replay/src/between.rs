@@ -29,6 +29,17 @@ pub(crate) fn is_between(op: &Op) -> bool {
     [BETWEEN, NO_KERNEL].contains(&&**name) || name.starts_with(KERNEL) || name.starts_with(KERNELS)
 }
 
+/// True of a computation that is a recorded kernel, or several.
+pub(crate) fn is_kernel(op: &Op) -> bool {
+    let Action::Compute { name, .. } = &op.action else { return false };
+    name.starts_with(KERNEL) || name.starts_with(KERNELS)
+}
+
+/// True of a time between two recorded calls of which the recording does not show what was done in it.
+pub(crate) fn is_unseen(op: &Op) -> bool {
+    matches!(&op.action, Action::Compute { name, .. } if **name == *BETWEEN)
+}
+
 /// An asynchronous operation that nothing has waited for yet: when it ended, if it did, and where it is.
 pub(crate) type Open = (Option<u64>, u32);
 

@@ -1,5 +1,6 @@
 //! Changes the plan of a job, and simulates and analyses both plans alike.
 
+use crate::between::{is_kernel, is_unseen};
 use crate::buckets::rebucket;
 use crate::rank_programs::set_program;
 use crate::recover::Recovered;
@@ -18,8 +19,8 @@ use serde::{Deserialize, Serialize};
 pub enum Variation {
     /// A rank computes as fast as the others do.
     WithoutStraggler(GlobalRank),
-    /// Computations and pauses of ranks take so many times as long. Where a profile shows a device without a kernel,
-    /// nothing is computed, and that time stays.
+    /// Computations and pauses of ranks take so many times as long. Of a rank with a profile these are its kernels: the
+    /// time without one and the time outside of the profile stay.
     Scale {
         /// The ranks; all if empty.
         ranks: Vec<GlobalRank>,
@@ -224,12 +225,7 @@ impl Variation {
         match self {
             Variation::WithoutStraggler(rank) => without_straggler(plan, *rank)?,
             Variation::Scale { ranks, computing } => {
-                if scale(plan, ranks, *computing)? {
-                    assumed.push(
-                        "the time in which a device had no kernel stays as it was recorded: only kernels are scaled"
-                            .to_owned(),
-                    );
-                }
+                assumed.extend(scale(plan, ranks, *computing)?);
             }
             Variation::Links { which, bytes_per_second, latency_ps } => {
                 let link = match (links, which) {
@@ -294,23 +290,57 @@ fn scale_op(op: &mut Op, factor: f64) {
     }
 }
 
-/// True if some operation stands for a time in which nothing was computed.
-fn scale(plan: &mut Plan, ranks: &[GlobalRank], factor: f64) -> Result<bool, VariationError> {
+/// Scales the computations of ranks; all of them if there are none. Of a rank with a profile these are its kernels, of
+/// others all that they did between their calls. Returns what that assumes, in sentences.
+fn scale(
+    plan: &mut Plan,
+    ranks: &[GlobalRank],
+    factor: f64,
+) -> Result<Vec<String>, VariationError> {
     for rank in ranks {
         check_rank(plan, *rank)?;
     }
-    let mut is_idle = false;
+    let (mut has_idle, mut has_unseen) = (false, false);
+    let mut without_profile = Vec::new();
     every_program(plan, |rank, program| {
-        if ranks.is_empty() || ranks.contains(&rank) {
-            for op in &mut program.ops {
-                match &op.action {
-                    Action::Compute { name, .. } if **name == *NO_KERNEL => is_idle = true,
-                    _ => scale_op(op, factor),
-                }
+        if !ranks.is_empty() && !ranks.contains(&rank) {
+            return;
+        }
+        let has_profile = program.ops.iter().any(is_kernel);
+        if !has_profile && program.ops.iter().any(is_unseen) {
+            without_profile.push(rank);
+        }
+        for op in &mut program.ops {
+            match &op.action {
+                Action::Compute { name, .. } if **name == *NO_KERNEL => has_idle = true,
+                _ if has_profile && is_unseen(op) => has_unseen = true,
+                _ => scale_op(op, factor),
             }
         }
     });
-    Ok(is_idle)
+    let mut assumed = Vec::new();
+    if has_idle {
+        assumed.push(
+            "the time in which a device had no kernel stays as it was recorded: only kernels are scaled"
+                .to_owned(),
+        );
+    }
+    if has_unseen {
+        assumed.push(
+            "the time outside of a rank's profile stays as it was recorded: which kernels ran then is not known"
+                .to_owned(),
+        );
+    }
+    if (has_idle || has_unseen) && !without_profile.is_empty() {
+        let (ranks, have) = match without_profile.as_slice() {
+            [rank] => (format!("rank {rank}"), "has"),
+            several => (format!("ranks {}", rank_list(several)), "have"),
+        };
+        assumed.push(format!(
+            "{ranks} {have} no profile: all of the time between two calls is scaled there"
+        ));
+    }
+    Ok(assumed)
 }
 
 fn check_rank(plan: &Plan, rank: GlobalRank) -> Result<(), VariationError> {

@@ -110,3 +110,39 @@ fn only_kernels_are_scaled() {
     assert_eq!(before.step_ps.unwrap() - after.step_ps.unwrap(), 50 * US);
     assert!(assumed[0].contains("only kernels are scaled"), "{assumed:?}");
 }
+
+/// A profile beside dumps shows kernels of a part of the job only. Outside of it nothing is known of the kernels, so that
+/// time stays as well; a rank without a profile has only such time.
+#[test]
+fn the_time_outside_of_a_profile_is_not_scaled() {
+    const OUTSIDE: &str = "what was done between the calls";
+    let job = |profiled: u32| {
+        let mut plan = PlanBuilder::new("job", 3, BackendName::Host).unwrap();
+        let tensor = plan.tensor("t", Dtype::Float32, 1 << 10, Fill::Zeros);
+        let plan = plan.every_rank(|rank, program| {
+            for step in 0..6 {
+                let name = if step >= 3 && rank.0 < profiled { "kernel gemm" } else { OUTSIDE };
+                program.compute(name, 100_000);
+                program.collective(GroupId::WORLD, REDUCE, 1 << 10, None, Some(tensor));
+            }
+        });
+        plan.unwrap()
+    };
+    let half = |plan: &Plan, ranks: Vec<GlobalRank>| {
+        let topology = Topology::Uniform(Link { latency_ps: US, bytes_per_second: 1 << 33 });
+        let half = [Variation::Scale { ranks, computing: 0.5 }];
+        let (before, after, assumed) =
+            what_if((plan, None), topology, &half, None, &mut Unwatched).unwrap();
+        (before.analysis.time_ps - after.analysis.time_ps, assumed.join("; "))
+    };
+    let (saved_ps, said) = half(&job(3), Vec::new());
+    assert_eq!(saved_ps, 3 * 50 * US, "{said}");
+    assert!(said.contains("outside of a rank's profile stays"), "{said}");
+    // Dumps alone: all of the time between calls is scaled, and there is nothing to say.
+    assert_eq!(half(&job(0), Vec::new()), (6 * 50 * US, String::new()));
+    // Rank 2 has no profile. The others' first three steps stay.
+    let (saved_ps, said) = half(&job(2), Vec::new());
+    assert_eq!(saved_ps, 3 * 50 * US, "{said}");
+    assert!(said.contains("rank 2 has no profile"), "{said}");
+    assert!(!half(&job(2), vec![GlobalRank(2)]).1.contains("profile"));
+}
