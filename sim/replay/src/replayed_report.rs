@@ -20,8 +20,8 @@ pub fn replayed_report(calls: &RecordedCalls, log: CallLog, replay: &CallLog) ->
 }
 
 /// The same, held against the diagnosis of the recording (`recorded`). A replay rests on assumptions, so it blames no
-/// rank that the recording does not blame, and it is no evidence of health where the recording has a finding: the
-/// report is inconclusive then, and says what the two end in.
+/// rank that the recording does not blame, and it is no evidence of health where the recording has a finding or gaps: the
+/// report is inconclusive then, and says what the two end in, or what the recording leaves open.
 pub fn report_beside_recording(
     recorded: &Report,
     calls: &RecordedCalls,
@@ -41,6 +41,14 @@ pub fn report_beside_recording(
 /// True if two findings are of one kind and blame the same ranks.
 pub(crate) fn is_same_finding(one: &Finding, other: &Finding) -> bool {
     (one.kind, &one.culprits) == (other.kind, &other.culprits)
+}
+
+/// The report of a replay without a finding, with the gaps that keep the recording from being healthy: that a plan of
+/// the recorded calls completes is no evidence of what was not recorded.
+fn with_gaps_of(recorded: &Report, mut report: Report) -> Report {
+    let gaps = recorded.unseen.iter();
+    report.unseen.extend(gaps.map(|gap| format!("The recording leaves this open: {gap}")));
+    report.judged()
 }
 
 fn beside(recorded: &Report, mut report: Report) -> Report {
@@ -66,7 +74,7 @@ fn beside(recorded: &Report, mut report: Report) -> Report {
         }
     };
     match (recorded.findings.first(), report.findings.first()) {
-        (None, None) if foreign.is_empty() => return report,
+        (None, None) if foreign.is_empty() => return with_gaps_of(recorded, report),
         (None, _) => report.unseen.push(format!(
             "The recording shows no fault, and its replay {ended}. The replay is not faithful: something that the \
              recording does not tell was assumed otherwise than it was. So it blames no rank."

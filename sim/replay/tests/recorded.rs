@@ -5,10 +5,11 @@
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome};
 use lockstep_core::watch::Unwatched;
-use lockstep_diagnosis::{Kind, Report, diagnose_files};
+use lockstep_diagnosis::{Kind, Report, Verdict, diagnose_files};
 use lockstep_formats::recording::{Piece, Sources};
 use lockstep_replay::{
-    RecordingEnd, RecoverError, recover, repair, replayed_report, with_tried_repairs,
+    RecordingEnd, RecoverError, recover, repair, replayed_report, report_beside_recording,
+    with_tried_repairs,
 };
 use lockstep_sim::{SimConfig, simulate};
 use std::path::{Path, PathBuf};
@@ -133,6 +134,15 @@ fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
             all += 1;
             let trace = simulate(&recovered.plan, &SimConfig::default()).unwrap();
             let replayed = replayed_report(&recovered.calls, log.clone(), &CallLog::of(&trace));
+            let replay = CallLog::of(&trace);
+            let beside = report_beside_recording(&report, &recovered.calls, log.clone(), &replay);
+            // A replay is no evidence of what the recording leaves open.
+            assert!(
+                beside.verdict != Verdict::Healthy || report.verdict == Verdict::Healthy,
+                "{name}: {} {}",
+                report.to_text(),
+                beside.to_text()
+            );
             if first(&report) != first(&replayed) {
                 otherwise.push(name.clone());
             }
