@@ -446,6 +446,17 @@ fn attempts_are_kept_apart() {
     assert!(report["notes"].to_string().contains("both claim to be rank"), "{report:#}");
 }
 
+/// PyTorch's execution traces of two of four ranks (`tests/data/kineto` has the profiles of the same job).
+#[test]
+fn execution_traces_of_some_ranks_are_inconclusive() {
+    let traces = [0, 1].map(|rank| data(&format!("export/et_rank{rank}.json.gz")));
+    let arguments = ["diagnose".as_ref(), "--json".as_ref()].into_iter();
+    let output = lockstep(arguments.chain(traces.iter().map(|path| path.as_os_str())));
+    let report = json(&output);
+    assert_eq!((output.code, &report["verdict"]), (3, &"inconclusive".into()), "{report:#}");
+    assert_eq!(report["unseen"][0], "Nothing was recorded of ranks 2-3.");
+}
+
 /// Healthy means evidence: one of four ranks' profiles shows no mistake, and shows nothing of the
 /// others either.
 #[test]

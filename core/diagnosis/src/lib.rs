@@ -59,12 +59,7 @@ pub(crate) fn diagnose_with(log: &CallLog, sources: &OtherSources<'_>) -> Report
     }
     let Decided { findings, notes, world_size } = decide::of_calls(&Job::of(log), sources);
     let unseen = match sources.shows {
-        Some(Shows::CallOrder) => {
-            vec![
-                "The recording tells which calls were made, and not which of them ended."
-                    .to_owned(),
-            ]
-        }
+        Some(Shows::ObservedOrder | Shows::CallOrder) => unseen::without_ends(log),
         _ => unseen::reasons(log),
     };
     let mut report = Report { findings, unseen, notes, ..Report::healthy(world_size) };

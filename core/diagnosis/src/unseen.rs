@@ -35,6 +35,12 @@ pub(crate) fn reasons(log: &CallLog) -> Vec<String> {
     }
 }
 
+/// The same of calls of which the recording does not tell whether they ended.
+pub(crate) fn without_ends(log: &CallLog) -> Vec<String> {
+    let made = "The recording tells which calls were made, and not which of them ended.".to_owned();
+    nothing_recorded(log).into_iter().chain([made]).collect()
+}
+
 /// Ranks of which nothing was recorded.
 fn nothing_recorded(log: &CallLog) -> Option<String> {
     let missing = (0..log.world_size).map(GlobalRank);

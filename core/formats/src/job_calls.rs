@@ -10,14 +10,18 @@ pub enum Shows {
     LastCalls,
     /// Calls that ended, with times: a rank without any was not recorded.
     EndedCalls,
-    /// Calls in the order in which they were made, without times: when one ended is unknown.
+    /// The calls that an observer was asked to record, in the order in which they were made and without times: when one
+    /// ended is unknown, and a rank without any was not recorded.
+    ObservedOrder,
+    /// Calls in the order in which they were made, without times: when one ended is unknown. Every rank that the
+    /// program has started leaves some.
     CallOrder,
 }
 
 impl Shows {
     /// True if the calls carry times.
     pub(crate) fn has_clock(self) -> bool {
-        self != Shows::CallOrder
+        matches!(self, Shows::LastCalls | Shows::EndedCalls)
     }
 }
 

@@ -292,15 +292,17 @@ fn may_be_a_straggler(job: &Job<'_>, slow: &straggler::Straggler, claim: &Claim)
 /// Makes claims no surer than a source can be that does not show which calls ended, or which ranks there were.
 fn limit(claims: &mut Vec<Claim>, shows: Option<Shows>) {
     match shows {
-        // Two calls that differ, differ; who has not come may only not have come yet.
-        Some(Shows::CallOrder) => {
-            for claim in claims.iter_mut().filter(|claim| !is_difference(claim.kind)) {
-                claim.alternatives = claim.alternatives.max(Alternatives::LessLikely);
-            }
+        Some(Shows::ObservedOrder | Shows::EndedCalls) => {
+            // A rank without a profile or an execution trace was not recorded, which is nothing wrong.
+            claims.retain(|claim| claim.kind != Kind::RankMissing);
         }
-        // A rank without a profile was not profiled, which is nothing wrong.
-        Some(Shows::EndedCalls) => claims.retain(|claim| claim.kind != Kind::RankMissing),
-        Some(Shows::LastCalls) | None => {}
+        Some(Shows::CallOrder | Shows::LastCalls) | None => {}
+    }
+    if let Some(Shows::ObservedOrder | Shows::CallOrder) = shows {
+        // Two calls that differ, differ; who has not come may only not have come yet.
+        for claim in claims.iter_mut().filter(|claim| !is_difference(claim.kind)) {
+            claim.alternatives = claim.alternatives.max(Alternatives::LessLikely);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 use crate::facts::other_sources::OtherSources;
 use crate::{Kind, Report, Verdict, diagnose_files, diagnose_other};
 use lockstep_core::trace::{CallLog, TensorShape};
+use lockstep_formats::archive::{self, Limits};
 use lockstep_formats::job_calls::Shows;
 use lockstep_formats::kineto::{Calls, Profile, calls_of};
 use lockstep_formats::recording::{Piece, Sources};
@@ -65,6 +66,25 @@ fn a_real_profile_is_read_with_groups_roots_and_times() {
     // Two of four ranks left a profile.
     assert_eq!(report.verdict, Verdict::Inconclusive, "{}", report.to_text());
     assert_eq!(report.unseen, ["Nothing was recorded of ranks 2-3."]);
+}
+
+/// An observer is switched on where it is asked for, as a profiler is: a rank without an execution trace is not missed.
+#[test]
+fn execution_traces_of_two_of_four_ranks_are_inconclusive() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/export");
+    let mut sources = Sources::default();
+    for rank in 0..2 {
+        let packed = std::fs::read(folder.join(format!("et_rank{rank}.json.gz"))).unwrap();
+        let limits = Limits { file_bytes: 1 << 24, total_bytes: 1 << 24 };
+        let mut take = |_: &str, bytes: &[u8]| {
+            sources.take(Piece::read(&format!("et_rank{rank}.json"), bytes));
+        };
+        archive::for_each_file("et", &packed, limits, &mut take).unwrap();
+    }
+    let report = diagnose_files(sources).unwrap().report;
+    assert_eq!(report.verdict, Verdict::Inconclusive, "{}", report.to_text());
+    let ends = "The recording tells which calls were made, and not which of them ended.";
+    assert_eq!(report.unseen, ["Nothing was recorded of ranks 2-3.", ends]);
 }
 
 /// A profile as NCCL's calls make it: `torch/csrc/profiler/util.cpp`, `saveNcclMeta`.

@@ -101,7 +101,7 @@ impl CallSource for ExecutionTraces {
     }
 
     fn shows(&self) -> Shows {
-        Shows::CallOrder
+        Shows::ObservedOrder
     }
 
     fn join(
@@ -130,7 +130,7 @@ impl CallSource for ExecutionTraces {
                 );
             }
             JobCalls {
-                shows: if has_times { RankCalls::shown_by(&calls) } else { Shows::CallOrder },
+                shows: if has_times { RankCalls::shown_by(&calls) } else { Shows::ObservedOrder },
                 merged: Merged { header, log, end_ps },
                 notes,
             }
