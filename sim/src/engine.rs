@@ -260,15 +260,18 @@ impl Engine {
     }
 
     pub(crate) fn header(&self, config: &SimConfig) -> TraceHeader {
+        let times = config.call_times.as_deref();
+        let topology = match times {
+            Some(times) => times.machine.clone(),
+            None => config.topology.to_string(),
+        };
+        let (version, seed) = (env!("CARGO_PKG_VERSION").to_owned(), config.seed);
+        let origin = match times.and_then(|times| times.cluster.clone()) {
+            Some(cluster) => Origin::SimulatedOnCluster { version, topology, seed, cluster },
+            None => Origin::Simulated { version, topology, seed },
+        };
         TraceHeader {
-            origin: Origin::Simulated {
-                version: env!("CARGO_PKG_VERSION").into(),
-                topology: match &config.call_times {
-                    Some(times) => times.machine.clone(),
-                    None => config.topology.to_string(),
-                },
-                seed: config.seed,
-            },
+            origin,
             world_size: self.plan.world_size,
             groups: self.plan.groups.clone(),
             plan: Some(Arc::clone(&self.plan)),

@@ -4,7 +4,7 @@ use super::{assert_refused, json};
 use lockstep_core::group::BackendName;
 use lockstep_sim::calibrate::{Point, Probe};
 use lockstep_sim::{Link, Topology};
-use lockstep_tests::lockstep;
+use lockstep_tests::{Output, lockstep};
 
 #[test]
 fn a_size_has_a_time_and_a_choice() {
@@ -270,4 +270,47 @@ fn faults_of_the_fabric_slow_a_job() {
         &lockstep(wrong.iter().chain(&["cable:node=7"])),
         "link, nic, gpu, plane and spine",
     );
+}
+
+/// A trace is simulated again on the cluster that it was made on, with what was slow there, unless another is named.
+#[test]
+fn a_trace_is_simulated_on_its_own_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let time = |output: &Output| json(output)["time_ps"].as_u64().unwrap();
+    let plan = ["sim", "all_reduce", "--world-size", "12", "--count", "1048576", "--json"];
+    let on = |more: &[&str]| lockstep(plan.iter().chain(&["--cluster", "h100x8"]).chain(more));
+    for name in ["trace.json", "trace.lks"] {
+        let (trace, fault) = (path(name), "link:node=0,rate=0.5");
+        let made = on(&["--nodes", "3", "--cluster-fault", fault, "-o", &trace]);
+        let again = |more: &[&str]| lockstep(["sim", trace.as_str(), "--json"].iter().chain(more));
+        let own = again(&[]);
+        assert_eq!(time(&own), time(&made));
+        assert!(own.err.contains(&format!("trace's own cluster, h100x8 with {fault}")), "{own:?}");
+        // Other nodes keep the fault, and the cluster that is named has none.
+        let two = again(&["--nodes", "2"]);
+        assert_eq!(time(&two), time(&on(&["--nodes", "2", "--cluster-fault", fault])));
+        let named = again(&["--cluster", "h100x8", "--nodes", "3"]);
+        assert_eq!(time(&named), time(&on(&["--nodes", "3"])));
+        assert!(time(&named) < time(&own) && !named.err.contains("own cluster"), "{named:?}");
+        let links = again(&["--link-latency-ns", "5000"]);
+        let plain = lockstep(plan.iter().chain(&["--link-latency-ns", "5000"]));
+        assert_eq!(time(&links), time(&plain));
+    }
+}
+
+/// The faults of ranks are operations of a trace's plan; its links are not in the trace. Both are told.
+#[test]
+fn what_a_trace_does_not_hold_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.json").to_str().unwrap().to_owned();
+    let made = ["sim", "all_reduce", "--fault", "delay:rank=1,call=1,by_ms=7", "-o", &trace];
+    let made = lockstep(made.iter().chain(&["--link-latency-ns", "70000", "--json"]));
+    let again = lockstep(["sim", &trace, "--json"]);
+    assert_eq!(json(&again)["findings"]["verdict"], json(&made)["findings"]["verdict"]);
+    assert!(json(&again)["time_ps"].as_u64() >= Some(7_000_000_000), "{again:?}");
+    assert!(again.err.contains("happen again"), "{again:?}");
+    assert!(again.err.contains("simulated on other links (latency 70"), "{again:?}");
+    assert_eq!(lockstep(["sim", "all_reduce", "-o", &trace, "--force"]).code, 0);
+    assert_eq!(lockstep(["sim", &trace]).err, "");
 }

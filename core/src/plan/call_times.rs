@@ -67,11 +67,24 @@ impl LinkLoad {
     pub const FULL: u32 = 1 << 20;
 }
 
+/// A named cluster, and how a job sits on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedCluster {
+    /// Its name, or the TOML file that describes it.
+    pub name: String,
+    /// The number of ranks on each node.
+    pub ranks_per_node: u32,
+    /// What of it is slow or down, as `--cluster-fault` takes it: `link:node=3,rate=0.5`.
+    pub faults: Vec<String>,
+}
+
 /// The times of a plan's calls on a machine, and the ranks that compute slowly there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallTimes {
     /// The machine in words, for the trace's origin.
     pub machine: String,
+    /// The cluster, if the machine is one that has a name.
+    pub cluster: Option<NamedCluster>,
     /// Per collective, picoseconds.
     collectives: BTreeMap<TimedCall, u64>,
     transfers: BTreeMap<TimedTransfer, TransferTime>,

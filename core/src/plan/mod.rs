@@ -43,7 +43,7 @@ pub use action::{Action, Call, STOPPED, TensorCopy, WorkQuery, exit_status, leav
 pub use bounded::MAX_OPS;
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;
-pub use call_times::{CallTimes, LinkLoad, TimedCall, TimedTransfer, TransferTime};
+pub use call_times::{CallTimes, LinkLoad, NamedCluster, TimedCall, TimedTransfer, TransferTime};
 pub use collective_lab::{CollectiveLab, patience_ms};
 pub use data::TensorData;
 pub use error::{OpProblem, PlanError, TensorProblem};

@@ -33,7 +33,7 @@ impl CallCollector {
     /// A collector of the calls of a trace with this header.
     pub fn new(header: &TraceHeader) -> CallCollector {
         let recorded = matches!(header.origin, Origin::Recorded { .. });
-        let simulated = matches!(header.origin, Origin::Simulated { .. });
+        let simulated = header.origin.simulated_on().is_some();
         let mut log = CallLog {
             world_size: header.world_size,
             groups: header.groups.clone(),
@@ -58,7 +58,7 @@ impl CallCollector {
                 }
             }
             // Simulations and runs show every rank, also one that did nothing.
-            Origin::Simulated { .. } | Origin::Run { .. } => {
+            Origin::Simulated { .. } | Origin::SimulatedOnCluster { .. } | Origin::Run { .. } => {
                 log.ranks.fill_with(|| Some(RankLog::default()));
             }
         }

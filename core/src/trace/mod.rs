@@ -38,7 +38,7 @@ pub use signature::{CallSignature, Difference, numel};
 
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
-use crate::plan::{Plan, TensorId};
+use crate::plan::{NamedCluster, Plan, TensorId};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::reduce::ReduceOp;
 use crate::schedule::Slice;
@@ -140,6 +140,29 @@ pub enum Origin {
         /// From which files.
         files: Vec<String>,
     },
+    /// Simulated in virtual time, with the times that calls take on a named cluster.
+    SimulatedOnCluster {
+        /// The simulator's version.
+        version: String,
+        /// The cluster in words, with its nodes, its faults, and calls whose times are extrapolated.
+        topology: String,
+        /// The seed.
+        seed: u64,
+        /// The cluster, so that the plan can be simulated there again.
+        cluster: NamedCluster,
+    },
+}
+
+impl Origin {
+    /// The machine of a simulation, in words: its links, or a cluster. `None` of runs and recordings.
+    pub fn simulated_on(&self) -> Option<&str> {
+        match self {
+            Origin::Simulated { topology, .. } | Origin::SimulatedOnCluster { topology, .. } => {
+                Some(topology)
+            }
+            Origin::Run { .. } | Origin::Recorded { .. } => None,
+        }
+    }
 }
 
 /// The end of a trace.

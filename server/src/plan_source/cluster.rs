@@ -3,7 +3,7 @@
 use crate::{files, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_clusters::{Catalog, Cluster, FabricFault, Job};
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{NamedCluster, Plan};
 use lockstep_sim::{Link, SimConfig, Topology};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +25,9 @@ pub(crate) struct ClusterOptions {
     /// gpu:rank=5,rate=0.7, plane:plane=1, spine:rate=0.25. Can be given again
     #[arg(long = "cluster-fault", value_name = "FAULT")]
     cluster_faults: Vec<String>,
+    /// Ranks a node on the cluster of a trace, unless `--nodes` spreads them.
+    #[arg(skip)]
+    ranks_per_node: Option<u32>,
 }
 
 /// The cluster of this name, or of this TOML file. A relative that it is taken for is told.
@@ -47,17 +50,50 @@ pub(crate) fn cluster_or_relative(
     catalog: &mut Catalog,
     named: &str,
 ) -> Result<(Cluster, Option<String>)> {
-    let path = Path::new(named);
-    if path.extension().is_none_or(|extension| extension != "toml") {
+    if !is_file(named) {
         return Ok(catalog.cluster_or_relative(named)?);
     }
+    let path = Path::new(named);
     let bytes = files::read(path, MOST_BYTES)?;
     let text = String::from_utf8(bytes);
     let text = text.with_context(|| format!("{} is no text in UTF-8", path.display()))?;
     Ok((catalog.add_text(named, &text)?, None))
 }
 
+/// True of the name of a file that describes a cluster.
+fn is_file(named: &str) -> bool {
+    Path::new(named).extension().is_some_and(|extension| extension == "toml")
+}
+
 impl ClusterOptions {
+    /// The options for simulating the plan of a trace again: without `--cluster`, its own cluster with its faults and, with
+    /// `keeps_nodes`, its nodes. `--nodes` and `--cluster-fault` replace these.
+    pub(crate) fn on_cluster_of(&self, trace: &NamedCluster, keeps_nodes: bool) -> ClusterOptions {
+        if self.cluster.is_some() {
+            return self.clone();
+        }
+        let faults =
+            if self.cluster_faults.is_empty() { &trace.faults } else { &self.cluster_faults };
+        ClusterOptions {
+            cluster: Some(trace.name.clone()),
+            nodes: self.nodes,
+            cluster_faults: faults.clone(),
+            ranks_per_node: Some(trace.ranks_per_node).filter(|_| keeps_nodes),
+        }
+    }
+
+    /// The cluster in words, and how to be on another: `h100x8 with nic:node=0,down=1; …`. `None` if none is named.
+    pub(crate) fn words(&self) -> Option<String> {
+        let name = self.cluster.as_deref()?;
+        Some(match self.cluster_faults.as_slice() {
+            [] => format!("{name}; --cluster names another"),
+            faults => format!(
+                "{name} with {}; --cluster {name} is the same without that",
+                faults.join(" and ")
+            ),
+        })
+    }
+
     /// The card of the cluster; `None` if no cluster is named.
     ///
     /// # Errors
@@ -98,13 +134,19 @@ impl ClusterOptions {
             inside: Link::NVLINK,
             across: Link::DEFAULT,
         };
-        let call_times = Some(Arc::new(timing.call_times));
+        let mut call_times = timing.call_times;
+        // A cluster that a file describes is found again by the file.
+        if let Some(cluster) = call_times.cluster.as_mut().filter(|_| is_file(named)) {
+            cluster.name.clone_from(named);
+        }
+        let call_times = Some(Arc::new(call_times));
         Ok(Some(SimConfig { topology, call_times, ..SimConfig::default() }))
     }
 
     /// Ranks a node: as `--nodes` spreads them, else as the plan says: a recorded plan has its machine's.
     fn ranks_per_node(&self, plan: &Plan) -> Result<Option<u32>> {
         match (self.nodes, plan.ranks_per_node) {
+            (None, _) if self.ranks_per_node.is_some() => Ok(self.ranks_per_node),
             (None, 0) => Ok(None),
             (None, each) => Ok(Some(each)),
             // As the plan was laid out, if it has so many nodes.

@@ -5,6 +5,7 @@ use crate::terminal;
 use crate::topology_file::TopologyFile;
 use anyhow::{Result, bail};
 use lockstep_core::plan::Plan;
+use lockstep_core::trace::Origin;
 use lockstep_sim::{Link, SimConfig, Topology};
 use std::path::PathBuf;
 
@@ -35,18 +36,56 @@ pub(crate) struct LinkOptions {
 }
 
 impl LinkOptions {
-    /// The settings for simulating a plan: on a cluster if one is named, else by messages over links.
-    ///
-    /// # Errors
-    /// As [`LinkOptions::topology`], and when the cluster is not known or does not hold the ranks.
-    pub(crate) fn config(&self, plan: &Plan) -> Result<SimConfig> {
+    /// The options for simulating the plan of a trace again: on the machine that is asked for, else on the trace's own
+    /// cluster. `keeps_nodes` is false if the plan was laid out anew.
+    pub(crate) fn of_trace(&self, origin: &Origin, keeps_nodes: bool) -> LinkOptions {
+        let Origin::SimulatedOnCluster { cluster, .. } = origin else { return self.clone() };
+        if self.names_links() {
+            return self.clone();
+        }
+        LinkOptions { cluster: self.cluster.on_cluster_of(cluster, keeps_nodes), ..self.clone() }
+    }
+
+    /// A sentence for the simulation of a trace's plan, where the machine is not the one that was asked for and not plain
+    /// to see: the trace's own cluster (`used`), or other links than those of the trace.
+    pub(crate) fn machine_note(
+        &self,
+        origin: &Origin,
+        used: &LinkOptions,
+        config: &SimConfig,
+    ) -> Option<String> {
+        if self.names_links() || self.cluster.cluster.is_some() {
+            return None;
+        }
+        if let Some(own) = used.cluster.words() {
+            return Some(format!("simulated on the trace's own cluster, {own}"));
+        }
+        let (was, is) = (origin.simulated_on()?, config.topology.to_string());
+        (!was.contains(&is)).then(|| {
+            format!(
+                "the trace was simulated on other links ({was}), which it does not hold; these are {is}. Name the links \
+                 with --topology, or the options of links"
+            )
+        })
+    }
+
+    /// True if links are named rather than a cluster.
+    fn names_links(&self) -> bool {
         let links = [
             self.link_latency_ns,
             self.link_bytes_per_second,
             self.node_latency_ns,
             self.node_bytes_per_second,
         ];
-        if self.cluster.cluster.is_some() && links.iter().any(Option::is_some) {
+        self.topology.is_some() || links.iter().any(Option::is_some)
+    }
+
+    /// The settings for simulating a plan: on a cluster if one is named, else by messages over links.
+    ///
+    /// # Errors
+    /// As [`LinkOptions::topology`], and when the cluster is not known or does not hold the ranks.
+    pub(crate) fn config(&self, plan: &Plan) -> Result<SimConfig> {
+        if self.cluster.cluster.is_some() && self.names_links() {
             bail!("a cluster has links of its own: leave --cluster or the options of links out");
         }
         match self.cluster.config(plan)? {

@@ -19,7 +19,9 @@ use crate::predict::{Prediction, predict};
 use crate::settings::Settings;
 use lockstep_core::collective::Collective as Call;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{CallTimes, LinkLoad, Plan, TimedCall, TimedTransfer, TransferTime};
+use lockstep_core::plan::{
+    CallTimes, LinkLoad, NamedCluster, Plan, TimedCall, TimedTransfer, TransferTime,
+};
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -274,6 +276,11 @@ impl<'a> Job<'a> {
         }
         let extrapolated: Vec<String> = extrapolated.into_iter().collect();
         call_times.machine = self.words(plan, &extrapolated);
+        call_times.cluster = Some(NamedCluster {
+            name: self.cluster.name.clone(),
+            ranks_per_node: self.ranks_per_node,
+            faults: self.faults.iter().map(FabricFault::to_string).collect(),
+        });
         Ok(Timing { call_times, extrapolated })
     }
 

@@ -116,7 +116,7 @@ impl<'a> KinetoWriter<'a> {
             .collect();
         let backend = header.groups.first().map_or("unknown", |group| group.backend().name());
         let origin = match &header.origin {
-            Origin::Simulated { .. } => "simulated".to_owned(),
+            Origin::Simulated { .. } | Origin::SimulatedOnCluster { .. } => "simulated".to_owned(),
             Origin::Run { backend, device } => format!("run by {backend} on {device}"),
             Origin::Recorded { by, .. } => format!("recorded by {by}"),
         };

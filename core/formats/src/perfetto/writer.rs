@@ -147,7 +147,8 @@ impl<'a> Writer<'a> {
             self.job.write(snapshot, out)?;
         }
         let origin = match &self.trace.header.origin {
-            Origin::Simulated { version, topology, seed } => {
+            Origin::Simulated { version, topology, seed }
+            | Origin::SimulatedOnCluster { version, topology, seed, .. } => {
                 format!("simulated by lockstep {version}: {topology}, seed {seed}")
             }
             Origin::Run { backend, device } => format!("run by {backend} on {device}"),

@@ -102,6 +102,12 @@ fn inserted(plan: &Plan, faults: &[Fault]) -> BTreeMap<GlobalRank, Vec<u32>> {
     inserted
 }
 
+/// Begins the names of operations that stand for faults and are no signals.
+const INJECTED: &str = "injected ";
+
+/// Ends the name of a tensor that a fault gave another size.
+const RESIZED: &str = " (resized)";
+
 /// The operation that a fault before a call is.
 fn mark(fault: Fault) -> Action {
     let sleep = |name: &str, duration_ns| Action::Sleep { name: name.into(), duration_ns };
@@ -147,7 +153,7 @@ fn resize(call: &mut Call, tensors: &mut Vec<Tensor>, wanted: u64) -> Option<()>
 /// Calls pass whole tensors: one of another size is another tensor.
 fn another(tensor: &mut TensorId, tensors: &mut Vec<Tensor>, numel: u64) -> Option<()> {
     let mut other = tensors.get(tensor.index())?.clone();
-    other.name.push_str(" (resized)");
+    other.name.push_str(RESIZED);
     other.numel = numel;
     // Its initial values may be longer than its new size.
     let bytes = usize::try_from(other.bytes()).unwrap_or(usize::MAX);
@@ -261,6 +267,17 @@ impl Plan {
     /// When a fault names something that the plan lacks, or wall time.
     pub fn with_simulated_faults(&self, faults: &[Fault]) -> Result<Plan, FaultError> {
         inject(self, faults, false).map(|injected| injected.plan)
+    }
+
+    /// True if faults were written into the plan, as far as that shows: signals, delays, calls left out or of another size.
+    pub fn has_injected_faults(&self) -> bool {
+        let is_fault = |op: &Op| match &op.action {
+            Action::Signal(_) => true,
+            Action::Sleep { name, .. } => name.starts_with(INJECTED),
+            _ => false,
+        };
+        self.programs.iter().flat_map(|program| &program.ops).any(is_fault)
+            || self.tensors.iter().any(|tensor| tensor.name.ends_with(RESIZED))
     }
 
     /// A function from the number of operations before a place in a rank's program without faults

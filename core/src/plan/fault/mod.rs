@@ -223,6 +223,21 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_shows_its_faults() {
+        assert!(!plan().has_injected_faults());
+        for fault in [
+            "drop:rank=0,call=1",
+            "resize:rank=0,call=2,count=3",
+            "delay:rank=1,call=1,by_ms=5",
+            "kill:rank=1,call=1",
+            "stop:rank=1,call=1",
+        ] {
+            let plan = plan().with_simulated_faults(&faults(&[fault])).unwrap();
+            assert!(plan.has_injected_faults(), "{fault}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_in_words() {
         let refusal = |text: &str| match text.parse::<Fault>() {
             Err(error) => error.to_string(),

@@ -148,7 +148,9 @@ fn file_name(opened: &Opened) -> String {
 /// Describes the trace in a sentence or two.
 fn summary(opened: &Opened, recorded: bool) -> String {
     let origin = match &opened.header.origin {
-        Origin::Simulated { topology, .. } => format!("Simulated, {topology}"),
+        Origin::Simulated { topology, .. } | Origin::SimulatedOnCluster { topology, .. } => {
+            format!("Simulated, {topology}")
+        }
         Origin::Run { backend, device } => format!("Run on backend {backend}, {device}"),
         Origin::Recorded { by, files } if files.is_empty() => format!("Recorded by {by}"),
         Origin::Recorded { by, files } => {
