@@ -114,12 +114,21 @@ pub(crate) fn shown_calls_of(profiles: &[RankCalls]) -> Option<(Shows, Calls)> {
         missing: "a profiler writes only where it is asked to",
     };
     let mut calls = join(profiles, words)?;
-    if profiles.iter().any(|profile| profile.backend == BackendName::Nccl && !profile.on_device) {
-        calls.notes.push(
-            "The profiles hold nothing of the devices: the calls' times are those of the processes. \
-             Profile ProfilerActivity.CUDA as well."
-                .to_owned(),
-        );
+    let mut by_process =
+        profiles.iter().filter(|it| it.backend == BackendName::Nccl && !it.on_device).peekable();
+    if by_process.peek().is_some() {
+        let why = match by_process.any(|profile| profile.computed.is_empty()) {
+            true => {
+                "The profiles hold nothing of the devices: the calls' times are those of the processes. \
+                 Profile ProfilerActivity.CUDA as well."
+            }
+            // NCCL needs none in a group of one rank.
+            false => {
+                "The profiles hold kernels of the devices, and none of NCCL: the calls' times are those of the \
+                 processes."
+            }
+        };
+        calls.notes.push(why.to_owned());
     }
     Some((RankCalls::shown_by(profiles), calls))
 }

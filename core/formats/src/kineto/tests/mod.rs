@@ -340,3 +340,23 @@ fn a_profile_whose_calls_have_no_names_is_not_said_to_have_no_calls() {
     assert_eq!(refused(head, &[]), KinetoError::NoCalls { file: file() });
     assert!(unnamed.to_string().contains("2 calls of NCCL without their names"), "{unnamed}");
 }
+
+/// NCCL launches no kernel in a job of one rank, whose profile has other kernels.
+#[test]
+fn a_profile_with_kernels_is_not_said_to_have_none() {
+    let call = r#"{"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "ts": 10, "dur": 5, "args": {
+        "External id": 1, "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 8,
+        "Out msg nelems": 8, "Group size": 1, "Process Group Name": "0"}}"#;
+    let kernel = r#"{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 20, "dur": 5, "args": {"stream": 7}}"#;
+    let notes = |events: &[&str]| {
+        let text = format!(
+            r#"{{"distributedInfo": {{"backend": "nccl", "rank": 0, "world_size": 1}}, "traceEvents": [{}]}}"#,
+            events.join(", ")
+        );
+        let profile = Profile::read("rank-0.json", text.as_bytes()).unwrap();
+        calls_of(vec![profile]).unwrap().notes.join(" ")
+    };
+    assert!(notes(&[call]).contains("hold nothing of the devices"));
+    let said = notes(&[call, kernel]);
+    assert!(said.contains("none of NCCL") && !said.contains("nothing of the devices"), "{said}");
+}
