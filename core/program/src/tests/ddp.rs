@@ -181,7 +181,9 @@ run(main, world_size=2)
         let program = plan.program(GlobalRank(0)).unwrap();
         let at = program.ops.iter().filter(|op| op.at.is_some_and(|at| at.line == line));
         let calls = at.filter(|op| op.action.is_async()).filter_map(|op| match op.action.calls() {
-            [Call::Collective { count, .. }] => Some(count * 4),
+            [Call::Collective { collective: Collective::AllReduce { .. }, count, .. }] => {
+                Some(count * 4)
+            }
             _ => None,
         });
         calls.collect()
