@@ -71,7 +71,7 @@ async fn see_a_hang() -> Result<()> {
     let page = Page::open("#/hangs").await?;
     page.browser.screenshot("hangs").await?;
     // Found by words of the title, the program or the log; the choice is in the address.
-    let cards = "return document.querySelectorAll('[data-test^=scenario-]').length";
+    let cards = "return document.querySelectorAll('[data-test^=scenario-]').length || null";
     let all = page.browser.until("the cards", cards).await?.as_u64().unwrap_or_default();
     let line = page.browser.client.find(Locator::Css("[data-test=find-hang]")).await?;
     line.send_keys("BARRIER checkpoint").await?;
@@ -98,6 +98,8 @@ async fn see_a_hang() -> Result<()> {
         page.until("debugger", "data-state", "ready").await?;
         let told = "return document.querySelectorAll('.verdicts [data-test=finding], [data-test=story]').length";
         ensure!(page.browser.run(told).await? == 0, "{scenario}: the answer is shown");
+        let title = page.browser.run("return document.title").await?;
+        assert_eq!(title, "Hangs · Lockstep", "the name of a hang tells its answer");
         page.click("guess").await?;
         ensure!(page.text("guessed").await?.len() > 5, "{scenario}: the guess is not judged");
         page.click("show-answer").await?;

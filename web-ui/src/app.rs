@@ -86,7 +86,12 @@ pub(crate) fn app(workers: &Workers) -> Html {
     };
     use_trace_of(&client);
     let view = nav.route.view();
-    use_effect_with((view, nav.route.name().map(str::to_owned)), |(view, name)| {
+    let name = match view {
+        // The name of a hang tells what its question asks for.
+        View::Hangs if nav.route.asks_first() => None,
+        _ => nav.route.name().map(str::to_owned),
+    };
+    use_effect_with((view, name), |(view, name)| {
         show_current_link();
         dom::document().set_title(&match (view, name) {
             (View::Home, _) => "Lockstep: see why a distributed job hangs".to_owned(),

@@ -84,6 +84,9 @@ impl View {
     }
 }
 
+/// The parameter of a hang's address that says whether its question comes before the answer.
+pub(crate) const ASKS: &str = "ask";
+
 impl Route {
     /// A view's own address, without parameters.
     pub(crate) fn to(view: View) -> Route {
@@ -122,6 +125,11 @@ impl Route {
     /// The name below the view, if there is one.
     pub(crate) fn name(&self) -> Option<&str> {
         self.path.get(1).map(String::as_str)
+    }
+
+    /// True of a hang that shows its question before the answer.
+    pub(crate) fn asks_first(&self) -> bool {
+        self.get(ASKS) != Some("false") && self.get("repaired") != Some("true")
     }
 
     /// A parameter's text.

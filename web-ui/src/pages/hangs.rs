@@ -6,7 +6,7 @@ use super::machine_choice;
 use super::machine_fields::{Links, MachineFields};
 use crate::app::use_shared;
 use crate::dom;
-use crate::route::{Route, View};
+use crate::route::{ASKS, Route, View};
 use crate::ui::{Choice, NumberField, SelectField, prose};
 use lockstep_core::words::{counted, nearest};
 use lockstep_scenarios::ScenarioOptions;
@@ -167,9 +167,6 @@ fn excerpt(program: &str) -> impl Iterator<Item = &str> {
         !line.is_empty() && !["import", "from", "#"].iter().any(|word| line.starts_with(word))
     })
 }
-
-/// The address parameter of [`HangChoice::asks`].
-const ASKS: &str = "ask";
 
 /// A hang, as it is chosen.
 #[derive(Clone, Debug)]

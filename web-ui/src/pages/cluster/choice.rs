@@ -139,6 +139,9 @@ pub(super) fn cluster_form(props: &ClusterFormProps) -> Html {
             <NumberField name="nodes" label="Nodes" value={u64::from(choice.nodes)} min={NODES.0} max={NODES.1} on_choose={number("nodes")} />
             <NumberField name="per_node" label="Ranks on each node" value={per_node} min={1} max={u64::from(props.gpus)} on_choose={number("per_node")} />
             { fabric_fault_fields(&choice.fault, &fault) }
+            if choice.nodes == 1 && ["nic", "spine"].iter().any(|kind| choice.fault.starts_with(kind)) {
+                <p class="muted small-print" data-test="one-node">{ "Calls inside one node use neither its NICs nor the network between nodes: choose more nodes." }</p>
+            }
             <SizeField name="bytes" label={format!("Bytes, as nccl-tests counts ({})", explain::bytes(choice.bytes))} value={choice.bytes}
                        max_log2={MAX_LOG2} on_choose={number("bytes")} />
         </form>

@@ -100,10 +100,10 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
         let groups = opened.as_ref().map(|opened| opened.header.groups.clone());
         Rc::<[ProcessGroup]>::from(groups.unwrap_or_default())
     });
-    let search = use_search(session, &stepping.playback, (*groups).clone());
+    let asking = use_asking() || props.on_answer.is_some();
+    let search = use_search(session, &stepping.playback, (*groups).clone(), asking);
     let (select, set_stops) = (rank_setter(&nav), stops_setter(&nav));
     use_debug_keys(search.clone(), marks.clone(), rank);
-    let asking = use_asking() || props.on_answer.is_some();
     let blamed = opened.as_deref().map(culprits).unwrap_or_default();
     let on_place = {
         let (seek, select) = (stepping.seek.clone(), select.clone());

@@ -5,6 +5,7 @@ use crate::explain;
 use crate::ui::Elements;
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::Plan;
+use lockstep_core::words::counted;
 use lockstep_sim::View;
 use lockstep_sim::view::{Doing, RankView};
 use lockstep_web_protocol::SessionId;
@@ -107,7 +108,10 @@ fn does(state: &RankView, plan: &Plan) -> String {
     match state.stream {
         Some(stream) if stream.queued > 0 => {
             let held = if stream.waits { "waits for a call" } else { "computes" };
-            format!("{does} Its compute stream {held}, {} items in its queue.", stream.queued)
+            format!(
+                "{does} Its compute stream {held}, {} in its queue.",
+                counted(stream.queued, "item")
+            )
         }
         _ => does,
     }

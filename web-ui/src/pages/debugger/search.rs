@@ -16,6 +16,8 @@ pub(super) struct Search {
     session: Option<SessionId>,
     playback: UseReducerHandle<Playback>,
     groups: Rc<[ProcessGroup]>,
+    /// True while a question asks for a rank.
+    asking: bool,
     /// Of which moment it is said, and what.
     said: UseStateHandle<(usize, String)>,
 }
@@ -32,10 +34,11 @@ pub(super) fn use_search(
     session: Option<SessionId>,
     playback: &UseReducerHandle<Playback>,
     groups: Rc<[ProcessGroup]>,
+    asking: bool,
 ) -> Search {
     let client = use_shared().client;
     let said = use_state(|| (usize::MAX, String::new()));
-    Search { client, session, playback: playback.clone(), groups, said }
+    Search { client, session, playback: playback.clone(), groups, asking, said }
 }
 
 impl Search {
@@ -67,7 +70,11 @@ impl Search {
                         }
                         (Some(stop), _) => {
                             let stop = words(stop, &search.groups);
-                            format!("Stopped at {stop}: rank {}.", found.rank)
+                            match search.asking {
+                                // The rank would answer the question.
+                                true => format!("Stopped at {stop}."),
+                                false => format!("Stopped at {stop}: rank {}.", found.rank),
+                            }
                         }
                         (None, _) => String::new(),
                     };
