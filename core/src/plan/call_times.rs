@@ -74,7 +74,7 @@ pub struct NamedCluster {
     pub name: String,
     /// The number of ranks on each node.
     pub ranks_per_node: u32,
-    /// What of it is slow or down, as `--cluster-fault` takes it: `link:node=3,rate=0.5`.
+    /// The cluster's faults, as `--cluster-fault` takes them: `link:node=3,rate=0.5`.
     pub faults: Vec<String>,
 }
 

@@ -44,7 +44,7 @@ enum Request {
     Hello {
         rank: u32,
     },
-    /// Where a file of the script's user is that the notes name.
+    /// A path of one of the user's own files, for a name that the notes use.
     Source {
         name: String,
         path: PathBuf,
@@ -151,7 +151,7 @@ impl fmt::Display for Cut {
 pub(super) struct Noted {
     /// By rank, its events; none of a rank that was not recorded.
     pub(super) events: BTreeMap<u32, Vec<ScriptEvent>>,
-    /// Where the user's own files are, by the names that the events use.
+    /// The paths of the user's own files, by the names that the events use.
     pub(super) sources: BTreeMap<String, PathBuf>,
     /// Why the recording stopped before the script's end, if it did.
     pub(super) cut: Option<Cut>,
