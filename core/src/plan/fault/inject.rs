@@ -226,7 +226,8 @@ pub struct Injected {
 }
 
 impl Plan {
-    /// Checks that the plan has the ranks and calls that faults name, without writing them into it.
+    /// Checks that the plan has the ranks and calls that faults name, without writing them into it. A size with which the
+    /// plan cannot be run shows only in [`Plan::with_faults`].
     ///
     /// # Errors
     /// The first fault that names something that the plan lacks.
@@ -239,15 +240,16 @@ impl Plan {
                 let last = self.world_size.saturating_sub(1);
                 return Err(FaultError::NoSuchRank { fault: *fault, last });
             }
-            let Some(program) = self.program(fault.rank) else { continue };
-            let place = place_of(fault, &places(program))?;
-            let call = place.and_then(|(op, part)| program.ops.get(op)?.action.calls().get(part));
-            match (fault.what, call) {
-                (FaultKind::Resize { .. }, Some(call)) if !has_size(call) => {
-                    let call = call.name().to_owned();
-                    return Err(FaultError::NoSize { fault: *fault, call });
-                }
-                _ => {}
+            let program = self.program(fault.rank);
+            let Some((op, part)) = place_of(fault, &program.map(places).unwrap_or_default())?
+            else {
+                continue;
+            };
+            let call = program.and_then(|program| program.ops.get(op)?.action.calls().get(part));
+            if let (FaultKind::Resize { .. }, Some(call)) = (fault.what, call)
+                && !has_size(call)
+            {
+                return Err(FaultError::NoSize { fault: *fault, call: call.name().to_owned() });
             }
         }
         Ok(())

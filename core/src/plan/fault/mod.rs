@@ -258,6 +258,11 @@ mod tests {
         ] {
             let refused = refusal(text);
             assert!(refused.contains(expected), "{text}: {refused}");
+            // Without writing the fault into the plan the words are the same, but for what the changed plan shows.
+            let checked = text.parse::<Fault>().map(|fault| plan().check_faults(&[fault]));
+            if let (Ok(checked), true) = (checked, expected != "cannot be run") {
+                assert_eq!(checked.unwrap_err().to_string(), refused, "{text}");
+            }
         }
         let wall = plan().with_simulated_faults(&faults(&["kill:rank=1,after_ms=3"]));
         assert!(wall.unwrap_err().to_string().contains("no wall time"));
