@@ -2,8 +2,9 @@
 //! call returns an iterator over them.
 //!
 //! `yield x` is written as `_yielded.append(x)`, and every end of the function as `return _generated(_yielded)`. The
-//! body runs when the function is called, not when the loop asks for the next value. That order is seen only in calls
-//! of torch.distributed, which `_generated` refuses. A generator without an end is refused here.
+//! body runs when the function is called, not when the loop asks for the next value. `_generated` refuses one that makes
+//! calls of torch.distributed, whose order that would change; prints, and names that body and loop both change, keep the
+//! other order. A generator without an end is refused here.
 
 use super::held_works::functions;
 use super::inline::simple;
