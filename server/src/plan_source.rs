@@ -22,7 +22,7 @@ use crate::{files, program_child, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_core::plan::Plan;
 use lockstep_core::schedule::ProvedTable;
-use lockstep_core::trace::Trace;
+use lockstep_core::trace::{Origin, Trace};
 use lockstep_formats::goal;
 use lockstep_formats::msccl;
 use lockstep_replay::Repair;
@@ -67,11 +67,13 @@ pub(crate) struct Found {
     pub(crate) replay: Option<Replay>,
     /// The trace that the plan is of.
     pub(crate) trace: Option<Box<Trace>>,
+    /// The origin of the trace that the plan, or what it repairs, is of.
+    pub(crate) origin: Option<Origin>,
 }
 
 impl Found {
     fn only(plan: Plan) -> Found {
-        Found { plan, said: Said::default(), replay: None, trace: None }
+        Found { plan, said: Said::default(), replay: None, trace: None, origin: None }
     }
 }
 
@@ -269,10 +271,13 @@ impl PlanArguments {
             if !tried.verified {
                 terminal::note(&format!("lockstep: this repair is unproved: {}", tried.why));
             }
-            return Ok(Found::only(self.adjusted(plan)));
+            let (_, _, trace) = replayable.into_replay();
+            let origin = trace.map(|trace| trace.header.origin);
+            return Ok(Found { origin, ..Found::only(self.adjusted(plan)) });
         }
         let (plan, replay, trace) = replayable.into_replay();
-        Ok(Found { replay, trace, ..Found::only(self.adjusted(plan)) })
+        let origin = trace.as_ref().map(|trace| trace.header.origin.clone());
+        Ok(Found { replay, trace, origin, ..Found::only(self.adjusted(plan)) })
     }
 
     /// The plan of a program, and the output of its ranks.

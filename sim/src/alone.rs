@@ -118,7 +118,7 @@ fn time_alone(
             *group = GroupId(1);
         }
     }
-    let op = Op { action: Action::call(call, false), at: None, via: None };
+    let op = Op::new(Action::call(call, false), None);
     let ranks = (0..plan.world_size).map(GlobalRank);
     let alone = Plan {
         name: plan.name.clone(),
@@ -130,6 +130,7 @@ fn time_alone(
         program_of: ranks.map(|rank| u32::from(group.group_rank(rank).is_some())).collect(),
         sources: Vec::new(),
         schedules: Vec::new(),
+        callers: Vec::new(),
     };
     let config = SimConfig {
         topology,

@@ -297,6 +297,16 @@ fn a_trace_is_simulated_on_its_own_cluster() {
         let plain = lockstep(plan.iter().chain(&["--link-latency-ns", "5000"]));
         assert_eq!(time(&links), time(&plain));
     }
+    // So are all its orders, and its repair.
+    let explored = lockstep(["explore", path("trace.lks").as_str()]);
+    assert!(explored.err.contains("trace's own cluster, h100x8 with link:node=0"), "{explored:?}");
+    let hung = path("hung.lks");
+    lockstep(["sim", "skipped-all-reduce", "--cluster", "h100x8", "-o", &hung]);
+    let repaired =
+        |more: &[&str]| lockstep(["sim", hung.as_str(), "--repaired", "--json"].iter().chain(more));
+    let (own, plain) = (repaired(&[]), repaired(&["--link-latency-ns", "5000"]));
+    assert!(own.err.contains("trace's own cluster, h100x8"), "{own:?}");
+    assert_ne!(time(&own), time(&plain));
 }
 
 /// The faults of ranks are operations of a trace's plan; its links are not in the trace. Both are told.

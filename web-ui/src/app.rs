@@ -89,6 +89,7 @@ pub(crate) fn app(workers: &Workers) -> Html {
     let name = match view {
         // The name of a hang tells what its question asks for.
         View::Hangs if nav.route.asks_first() => None,
+        View::Learn => nav.route.name().map(|name| name.replace('-', " ")),
         _ => nav.route.name().map(str::to_owned),
     };
     use_effect_with((view, name), |(view, name)| {

@@ -7,6 +7,7 @@ use crate::segments::{Busy, Segment};
 use lockstep_core::group::{BackendName, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Called, TensorShape};
+use lockstep_core::words::rank_list;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 pub struct CallKind {
     /// PyTorch's name: `all_reduce`.
     pub op: String,
-    /// The group's description, or its name.
+    /// The group's description, or its name; with its ranks where several groups are called that.
     pub group: String,
     /// The number of its members.
     pub members: u32,
@@ -101,7 +102,8 @@ pub(crate) fn call_kinds(
                 seen.last.into_iter().max_by_key(|(rank, times)| (*times, u32::MAX - rank.0));
             CallKind {
                 op: op.to_owned(),
-                group: group.map_or("?", ProcessGroup::label).to_owned(),
+                group: group
+                    .map_or_else(|| "?".to_owned(), |group| name_of(group, &activity.groups)),
                 members,
                 line,
                 bytes,
@@ -116,6 +118,15 @@ pub(crate) fn call_kinds(
         .collect();
     kinds.sort_by_key(|kind| std::cmp::Reverse((kind.exposed_ps + kind.waiting_ps, kind.count)));
     kinds
+}
+
+/// The groups of a mesh's dimension have one description: `mesh_tp, ranks 4-7`.
+fn name_of(group: &ProcessGroup, all: &[ProcessGroup]) -> String {
+    let label = group.label();
+    match all.iter().filter(|other| other.label() == label).count() {
+        0 | 1 => label.to_owned(),
+        _ => format!("{label}, ranks {}", rank_list(group.ranks())),
+    }
 }
 
 fn needed_ps(meetings: &Meetings, at: CallAt, ready_ps: u64) -> u64 {

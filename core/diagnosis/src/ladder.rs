@@ -10,7 +10,7 @@ use crate::words;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::TensorShape;
-use lockstep_formats::frames::short_frame;
+use lockstep_formats::frames::stack_parts;
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 use std::collections::BTreeMap;
 
@@ -22,8 +22,6 @@ const RANKS: usize = 2048;
 const SIDES: usize = 4;
 /// So many rungs before the disagreement are shown, and so many after it.
 const SHOWN: usize = 3;
-/// So many frames of a stack are shown.
-const FRAMES: usize = 12;
 /// A disagreement so many rungs away from a finding's call is another one.
 const NEAR: usize = 64;
 
@@ -146,8 +144,6 @@ fn rungs<'a>(job: &Job<'a>, first: &Side<'a>, others: &[Side<'a>]) -> Vec<Cells<
     let begun: Vec<(usize, Vec<Made<'a>>)> = others.iter().map(begun).collect();
     let from = begun.iter().map(|(from, _)| *from).max().unwrap_or(0);
     let expected = first.calls.get(from..).unwrap_or_default();
-    let mut ids = Ids { job, known: Vec::new() };
-    let expected_ids = ids.of(expected);
     let mut made: Vec<Cells<'a>> = Vec::with_capacity(expected.len());
     for call in expected {
         let mut cells = vec![None; width];
@@ -161,7 +157,6 @@ fn rungs<'a>(job: &Job<'a>, first: &Side<'a>, others: &[Side<'a>]) -> Vec<Cells<
     for (column, (begins, calls)) in (1..).zip(&begun) {
         let skipped = from.saturating_sub(*begins).min(calls.len());
         let calls = calls.get(skipped..).unwrap_or_default();
-        let theirs = ids.of(calls);
         let mut set = |at: usize, call: usize| {
             let cell = made.get_mut(at).and_then(|cells| cells.get_mut(column));
             if let Some(cell) = cell {
@@ -169,7 +164,7 @@ fn rungs<'a>(job: &Job<'a>, first: &Side<'a>, others: &[Side<'a>]) -> Vec<Cells<
             }
         };
         let mut added: Vec<(usize, usize)> = Vec::new();
-        for op in capture_diff_slices(Algorithm::Myers, &expected_ids, &theirs) {
+        for op in alignment(job, expected, calls) {
             match op {
                 DiffOp::Equal { old_index, new_index, len } => {
                     (0..len).for_each(|n| set(old_index + n, new_index + n));
@@ -249,7 +244,7 @@ fn steps(
         Some(made) => {
             let mut call = shown_call(job, *made);
             if with_stack {
-                call.stack = stack(*made);
+                call.stack = stack_parts(&made.record.call.stack);
             }
             LadderStep::Called(call)
         }
@@ -281,12 +276,6 @@ fn shown_call(job: &Job<'_>, made: Made<'_>) -> LadderCall {
         stack: Vec::new(),
         waits: made.pending(),
     }
-}
-
-/// The frames of a call, innermost first. Outer frames beyond [`FRAMES`] are the launcher's.
-fn stack(made: Made<'_>) -> Vec<String> {
-    let frames = made.record.call.stack.iter().take(FRAMES);
-    frames.map(|frame| format!("{} in {}", short_frame(frame), frame.function)).collect()
 }
 
 /// `[1024, 64] float32`, and how many more.
@@ -356,9 +345,37 @@ fn from_common_call<'s, 'a>(
     Some((own.get(found.saturating_sub(other)..)?, theirs))
 }
 
-/// Numbers for calls: equal ones for the same call from the same line.
+/// The differences of two sides' calls. Lines tell calls of one kind apart; so do the callers of these lines, where
+/// that leaves as many calls equal: sides may have come to the same line in different ways.
+fn alignment(job: &Job<'_>, expected: &[Made<'_>], calls: &[Made<'_>]) -> Vec<DiffOp> {
+    let by = |told_apart_by: ToldApartBy| {
+        let mut ids = Ids { job, told_apart_by, known: Vec::new() };
+        capture_diff_slices(Algorithm::Myers, &ids.of(expected), &ids.of(calls))
+    };
+    let equal = |ops: &[DiffOp]| -> usize {
+        let lengths = ops.iter().map(|op| match op {
+            DiffOp::Equal { len, .. } => *len,
+            _ => 0,
+        });
+        lengths.sum()
+    };
+    let (by_line, by_stack) = (by(ToldApartBy::Line), by(ToldApartBy::Stack));
+    if equal(&by_stack) == equal(&by_line) { by_stack } else { by_line }
+}
+
+/// The part of a call's stack that tells calls of one kind apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ToldApartBy {
+    /// The user's line that calls.
+    Line,
+    /// All of the user's lines that led to the call.
+    Stack,
+}
+
+/// Numbers for calls: equal ones for the same call from the same place.
 struct Ids<'j, 'a> {
     job: &'j Job<'a>,
+    told_apart_by: ToldApartBy,
     known: Vec<(Made<'a>, Option<String>)>,
 }
 
@@ -368,15 +385,18 @@ impl<'a> Ids<'_, 'a> {
     }
 
     fn of_call(&mut self, made: Made<'a>) -> usize {
-        let line = words::line_of(self.job.log, made.rank, made.record);
+        let place = match self.told_apart_by {
+            ToldApartBy::Line => words::line_of(self.job.log, made.rank, made.record),
+            ToldApartBy::Stack => words::lines_of(self.job.log, made.rank, made.record),
+        };
         let same = |(known, at): &(Made<'_>, Option<String>)| {
-            let lines = !known.record.call.p2p && at.is_some() && line.is_some();
-            (!lines || *at == line) && same_call(self.job, *known, made)
+            let places = !known.record.call.p2p && at.is_some() && place.is_some();
+            (!places || *at == place) && same_call(self.job, *known, made)
         };
         match self.known.iter().position(same) {
             Some(id) => id,
             None => {
-                self.known.push((made, line));
+                self.known.push((made, place));
                 self.known.len() - 1
             }
         }

@@ -11,7 +11,7 @@ mod folded;
 mod kinds;
 mod ladder;
 mod logs;
-mod markdown;
+pub mod markdown;
 mod model;
 mod recorded_job;
 mod repair;
@@ -25,6 +25,7 @@ mod waits;
 mod words;
 
 pub use kinds::{Explanation, Kind, findings_page};
+pub use lockstep_formats::frames::StackPart;
 pub use lockstep_formats::place::Place;
 pub use recorded_job::{DiagnosedJob, diagnose_files, diagnose_job};
 pub use repair::{Change, TriedRepair};

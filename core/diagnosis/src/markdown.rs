@@ -4,6 +4,7 @@
 
 use crate::report::{Certainty, Finding, Ladder, LadderStep, Report, Verdict};
 use lockstep_core::words::rank_list;
+use lockstep_formats::frames::StackPart;
 use std::fmt::Write;
 
 /// So many places of evidence are written down for a finding.
@@ -113,17 +114,30 @@ fn write_stacks(out: &mut String, ladder: &Ladder) {
     for rung in ladder.rungs.iter().filter(|rung| rung.differs) {
         for (side, step) in ladder.sides.iter().zip(&rung.steps) {
             let LadderStep::Called(call) = step else { continue };
-            if call.stack.len() < 2 {
+            // A single line is in the table.
+            if call.stack.iter().map(|part| part.frames.len()).sum::<usize>() < 2 {
                 continue;
             }
             if !std::mem::replace(&mut titled, true) {
                 out.push_str("\n### Stacks\n");
             }
             let _ = write!(out, "\n{}, {}:\n\n", side.title(), escaped(&call.title()));
-            for frame in &call.stack {
-                let _ = writeln!(out, "1. {}", code(frame));
+            for part in &call.stack {
+                let _ = writeln!(out, "1. {}", stack_part_text(part));
             }
         }
+    }
+}
+
+/// A line of the user's code with weight; of a library's frames the innermost, and how many there are.
+fn stack_part_text(part: &StackPart) -> String {
+    let Some(frame) = part.frames.first() else { return String::new() };
+    // Without its folders, which are the machine's.
+    let frame = code(frame.rsplit(['/', '\\']).next().unwrap_or(frame));
+    match part.frames.len() {
+        1 if part.own => format!("**{frame}**"),
+        1 => frame,
+        count => format!("{frame} and {} more in libraries", count - 1),
     }
 }
 
@@ -165,7 +179,7 @@ fn code(text: &str) -> String {
 }
 
 /// A text in one line in which nothing is markup but what stands between backquotes, which is code.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let parts: Vec<&str> = text.split('`').collect();
     let paired =

@@ -4,6 +4,7 @@ use crate::kinds::Kind;
 use crate::repair::TriedRepair;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::rank_list;
+use lockstep_formats::frames::StackPart;
 use lockstep_formats::place::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -147,9 +148,8 @@ pub struct LadderCall {
     pub what: String,
     /// The line of the user's code, `train.py:88`.
     pub line: Option<String>,
-    /// The program's position, innermost frame first: `train.py:88 in step`. Only where sides
-    /// differ, and only as far as it was recorded.
-    pub stack: Vec<String>,
+    /// The program's position, innermost first. Only where sides differ, and only as far as it was recorded.
+    pub stack: Vec<StackPart>,
     /// True if it had not ended.
     pub waits: bool,
 }

@@ -100,6 +100,12 @@ pub(crate) fn line_of(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> O
     plan_line(log.plan.as_deref()?, rank, record.plan_op?)
 }
 
+/// [`line_of`], and the lines that called it, innermost first: `utils.py:33 train.py:88`.
+pub(crate) fn lines_of(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> Option<String> {
+    let own: Vec<String> = own_frames(&record.call.stack).map(short_frame).collect();
+    if own.is_empty() { line_of(log, rank, record) } else { Some(own.join(" ")) }
+}
+
 /// [`line_of`], and whence that line was called where it is a helper's: `utils.py:33, called from
 /// train.py:88`. A helper is a function of another file than its caller's; what calls all that a rank calls,
 /// as a launcher does, is left out.

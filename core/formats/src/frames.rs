@@ -1,6 +1,7 @@
 //! Stacks: which frame is the user's own.
 
 use lockstep_core::trace::Frame;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -125,6 +126,34 @@ pub fn user_frame(stack: &[Frame]) -> Option<&Frame> {
     own_frames(stack).next().or_else(|| stack.first())
 }
 
+/// A part of a stack as its reader wants it: a line of the user's code, or what libraries do between two of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackPart {
+    /// True of the user's code, which is one frame; false of neighbouring frames of PyTorch and other libraries.
+    pub own: bool,
+    /// The frames, innermost first: `/job/train.py:88 in step`.
+    pub frames: Vec<String>,
+}
+
+/// The parts of a stack's innermost frames, innermost first. A stack without any frame of the user's is one part.
+pub fn stack_parts(stack: &[Frame]) -> Vec<StackPart> {
+    let libraries = Libraries::of(stack.iter().map(|frame| frame.file.as_str()));
+    let stack = stack.get(..MOST_FRAMES).unwrap_or(stack);
+    let own = |frame: &Frame| !libraries.hold(&frame.file);
+    let parts = stack.chunk_by(|a, b| !own(a) && !own(b));
+    let part = |frames: &[Frame]| StackPart {
+        own: frames.first().is_some_and(own),
+        frames: frames.iter().map(frame_text).collect(),
+    };
+    parts.map(part).collect()
+}
+
+fn frame_text(frame: &Frame) -> String {
+    let Frame { file, line, function } = frame;
+    let inside = if function.is_empty() { "" } else { " in " };
+    format!("{file}:{line}{inside}{function}")
+}
+
 fn is_installed(path: &str) -> bool {
     LIBRARIES.iter().any(|library| path.contains(library))
 }
@@ -220,6 +249,36 @@ mod tests {
         for none in ["", ";;", "train.py", "train.py(x): main", "train.py(88)"] {
             assert!(texts.read(none).is_empty(), "{none}");
         }
+    }
+
+    #[test]
+    fn what_libraries_do_is_one_part() {
+        let frame =
+            |file: &str, line| Frame { function: "f".to_owned(), file: file.to_owned(), line };
+        let torch = "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/module.py";
+        let stack = [
+            frame(torch, 1),
+            frame(torch, 2),
+            frame("model.py", 3),
+            frame("train.py", 4),
+            frame(torch, 5),
+        ];
+        let part = |own, frames: &[&str]| StackPart {
+            own,
+            frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
+        };
+        let inside = |line: u32| format!("{torch}:{line} in f");
+        assert_eq!(
+            stack_parts(&stack),
+            [
+                part(false, &[&inside(1), &inside(2)]),
+                part(true, &["model.py:3 in f"]),
+                part(true, &["train.py:4 in f"]),
+                part(false, &[&inside(5)]),
+            ]
+        );
+        assert_eq!(stack_parts(&stack[..2]), [part(false, &[&inside(1), &inside(2)])]);
+        assert_eq!(stack_parts(&[]), []);
     }
 
     fn holds(path: &str) -> bool {

@@ -4,7 +4,7 @@ use super::{MAX_OPS, Plan, PlanError};
 use std::io::{self, BufWriter, Write};
 
 /// The first bytes of a binary plan; the last one is the version.
-pub(crate) const PLAN_MAGIC: [u8; 8] = *b"LKSPLAN\x02";
+pub(crate) const PLAN_MAGIC: [u8; 8] = *b"LKSPLAN\x03";
 
 /// Keeps the error of a writer, of which postcard only says that there was one.
 struct Told<W> {
@@ -62,7 +62,10 @@ impl Plan {
             return Err(PlanError::Unreadable("it does not begin with LKSPLAN".into()));
         }
         if magic[7] != PLAN_MAGIC[7] {
-            return Err(PlanError::Unreadable(format!("its binary version is {}", magic[7])));
+            return Err(PlanError::Unreadable(format!(
+                "its binary version is {}, and this Lockstep reads {}: let the Lockstep that wrote it write JSON",
+                magic[7], PLAN_MAGIC[7]
+            )));
         }
         let plan: Plan = postcard::from_bytes(body).map_err(|error| {
             PlanError::Unreadable(match error {

@@ -1,7 +1,7 @@
 //! Bounds on the size of a plan, checked while it is read: an operation takes up to 200 bytes of memory
 //! and can be written in three.
 
-use super::{Action, Call, Op, Program, Tensor};
+use super::{Action, Call, Callers, Op, Program, SourceLine, Tensor};
 use crate::rank::MAX_WORLD_SIZE;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -16,6 +16,12 @@ pub const MAX_OPS: usize = if cfg!(test) { 1 << 12 } else { 1 << 24 };
 
 /// The most calls of one [`Action::Coalesced`].
 const MAX_COALESCED: usize = 1 << 20;
+
+/// The most lines of one list of callers.
+pub const MAX_CALLERS: usize = 32;
+
+/// The most lines in all lists of callers.
+const MAX_CALLER_LINES: usize = 4 << 20;
 
 /// The most tensors of a plan.
 const MAX_TENSORS: usize = 4 << 20;
@@ -137,6 +143,21 @@ pub(super) fn tensors<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<
     bounded(deserializer, "tensors", MAX_TENSORS, |_| 1)
 }
 
+/// The lists of callers. A list counts as a line itself, so that empty ones have an end.
+pub(super) fn callers<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Callers>, D::Error> {
+    let lines = |callers: &mut Callers| callers.0.len() + 1;
+    bounded(deserializer, "lines in its lists of callers", MAX_CALLER_LINES, lines)
+}
+
+/// The lines of one list of callers.
+pub(super) fn caller_lines<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<SourceLine>, D::Error> {
+    bounded(deserializer, "callers of one operation", MAX_CALLERS, |_| 1)
+}
+
 /// The program of each rank.
 pub(super) fn program_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
     bounded(deserializer, "ranks", MAX_WORLD_SIZE as usize, |_| 1)
@@ -193,7 +214,7 @@ mod tests {
         let mut plan = plan.every_rank(|_, _| {}).unwrap();
         plan.programs = vec![Program::default()];
         let empty = plan.to_bytes();
-        plan.programs[0].ops.push(Op { action: Action::Synchronize, at: None, via: None });
+        plan.programs[0].ops.push(Op::new(Action::Synchronize, None));
         let one = plan.to_bytes();
         // The list of programs begins where the two first differ: a length, then the operations.
         let at = empty.iter().zip(&one).position(|(empty, one)| empty != one).unwrap();

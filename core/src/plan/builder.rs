@@ -1,14 +1,15 @@
 //! Making plans in code: programs by rank, shared where they are equal.
 
 use super::{
-    Action, Call, Fill, Op, Plan, PlanError, Program, Source, SourceLine, Tensor, TensorData,
-    TensorId,
+    Action, Call, Callers, CallersId, Fill, MAX_CALLERS, Op, Plan, PlanError, Program, Source,
+    SourceLine, Tensor, TensorData, TensorId,
 };
 use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::schedule::{Algorithm, ProvedTable};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Builds a [`Plan`], the way a script builds a job: the world, groups, tensors, then what every
@@ -18,6 +19,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct PlanBuilder {
     plan: Plan,
+    callers: BTreeMap<Callers, CallersId>,
 }
 
 impl PlanBuilder {
@@ -36,6 +38,7 @@ impl PlanBuilder {
         let world = ProcessGroup::world(world_size, backend)
             .map_err(|_: GroupError| PlanError::EmptyWorld)?;
         Ok(PlanBuilder {
+            callers: BTreeMap::new(),
             plan: Plan {
                 name: name.into(),
                 world_size,
@@ -46,6 +49,7 @@ impl PlanBuilder {
                 program_of: Vec::new(),
                 sources: Vec::new(),
                 schedules: Vec::new(),
+                callers: Vec::new(),
             },
         })
     }
@@ -95,6 +99,22 @@ impl PlanBuilder {
         self.plan.sources.len() as u32 - 1
     }
 
+    /// The callers of an operation's line, innermost first, for [`Op::called_from`]; `None` without any. Lines
+    /// beyond [`MAX_CALLERS`] are left out: they are the launcher's.
+    pub fn callers(&mut self, lines: impl IntoIterator<Item = SourceLine>) -> Option<CallersId> {
+        let callers = Callers(lines.into_iter().take(MAX_CALLERS).collect());
+        if callers.0.is_empty() {
+            return None;
+        }
+        if let Some(known) = self.callers.get(&callers) {
+            return Some(*known);
+        }
+        let id = CallersId::try_from(self.plan.callers.len() as u32).ok()?;
+        self.plan.callers.push(callers.clone());
+        self.callers.insert(callers, id);
+        Some(id)
+    }
+
     /// Runs `write` once per rank and finishes the plan. Equal programs are stored once.
     ///
     /// # Errors
@@ -140,13 +160,21 @@ pub struct ProgramBuilder {
     program: Program,
     at: Option<SourceLine>,
     via: Option<Arc<str>>,
+    called_from: Option<CallersId>,
     async_op: bool,
 }
 
 impl ProgramBuilder {
-    /// The following operations come from this line.
+    /// The following operations come from this line, by callers that are not known.
     pub fn line(&mut self, source: u32, line: u32) -> &mut ProgramBuilder {
         self.at = Some(SourceLine { source, line });
+        self.called_from = None;
+        self
+    }
+
+    /// The calls that led to the function of that line; see [`PlanBuilder::callers`].
+    pub fn called_from(&mut self, callers: Option<CallersId>) -> &mut ProgramBuilder {
+        self.called_from = callers;
         self
     }
 
@@ -164,7 +192,8 @@ impl ProgramBuilder {
 
     /// Any operation, unchanged.
     pub fn push(&mut self, action: Action) -> u32 {
-        self.program.ops.push(Op { action, at: self.at, via: self.via.clone() });
+        let (at, via, called_from) = (self.at, self.via.clone(), self.called_from);
+        self.program.ops.push(Op { action, at, via, called_from });
         self.program.ops.len() as u32 - 1
     }
 

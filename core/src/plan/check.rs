@@ -3,7 +3,10 @@
 //! Ranks that disagree with each other are *not* errors here: a plan that hangs is what Lockstep
 //! is for. A call that its own rank could not even make is.
 
-use super::{Action, Call, OpProblem, Plan, PlanError, TensorCopy, TensorId, TensorProblem};
+use super::{
+    Action, Call, CallersId, Op, OpProblem, Plan, PlanError, SourceLine, TensorCopy, TensorId,
+    TensorProblem,
+};
 use crate::collective::Collective;
 use crate::collective::Splits;
 use crate::dtype::Dtype;
@@ -116,9 +119,7 @@ impl Plan {
                 Action::Copy(copy) => self.check_copy(copy),
                 _ => Ok(()),
             };
-            let source = op.at.map(|at| at.source).filter(|s| *s as usize >= self.sources.len());
-            let checked =
-                checked.and_then(|()| source.map_or(Ok(()), |it| Err(OpProblem::NoSource(it))));
+            let checked = checked.and_then(|()| self.check_origin(op));
             checked.map_err(|why| self.bad_op(rank, program, index, why))?;
             // Not `any`: every call of the operation is to be remembered.
             let new = op.action.calls().iter().map(call_key).filter(|key| !seen.contains(key));
@@ -138,6 +139,20 @@ impl Plan {
             }
         }
         Ok(left)
+    }
+
+    fn check_origin(&self, op: &Op) -> Result<(), OpProblem> {
+        let is_known = |at: &SourceLine| (at.source as usize) < self.sources.len();
+        if let Some(at) = op.at.filter(|at| !is_known(at)) {
+            return Err(OpProblem::NoSource(at.source));
+        }
+        let callers = |id: CallersId| self.callers.get(id.index());
+        match op.called_from {
+            Some(id) if !callers(id).is_some_and(|callers| callers.0.iter().all(is_known)) => {
+                Err(OpProblem::NoCallers(id.into()))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_copy(&self, copy: &TensorCopy) -> Result<(), OpProblem> {

@@ -133,6 +133,9 @@ pub enum OpProblem {
     /// A line of a text that is not in the plan.
     #[error("the plan has no source {0}")]
     NoSource(u32),
+    /// A list of callers that is not in the plan, or one with a text that is not.
+    #[error("the plan has no list of callers {0}, or that names a source that it does not have")]
+    NoCallers(u32),
     /// A tensor that is not in the plan.
     #[error("the plan has no tensor {}", .0.0)]
     NoTensor(TensorId),

@@ -40,7 +40,7 @@ mod unknown;
 pub mod value;
 
 pub use action::{Action, Call, STOPPED, TensorCopy, WorkQuery, exit_status, leaves_at_once};
-pub use bounded::MAX_OPS;
+pub use bounded::{MAX_CALLERS, MAX_OPS};
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;
 pub use call_times::{CallTimes, LinkLoad, NamedCluster, TimedCall, TimedTransfer, TransferTime};
@@ -56,6 +56,7 @@ use crate::group::{GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use crate::schedule::ProvedTable;
 use serde::{Deserialize, Serialize};
+use std::num::{NonZeroU32, TryFromIntError};
 use std::sync::Arc;
 
 /// The version of the plan's format; readers refuse any other.
@@ -88,6 +89,9 @@ pub struct Plan {
     /// Schedules that are no family's but a file's, which calls name by their index.
     #[serde(default)]
     pub schedules: Vec<ProvedTable>,
+    /// The callers that operations point into; each list once.
+    #[serde(default, deserialize_with = "bounded::callers")]
+    pub callers: Vec<Callers>,
 }
 
 /// A text that operations point into.
@@ -106,6 +110,37 @@ pub struct SourceLine {
     pub source: u32,
     /// The line, counted from 1.
     pub line: u32,
+}
+
+/// The lines of the calls that led to the function that an operation's line is in: the first is the call of that
+/// function, the next the call of the function around the first, and so on. At most [`MAX_CALLERS`] lines.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Callers(#[serde(deserialize_with = "bounded::caller_lines")] pub Vec<SourceLine>);
+
+/// Index into [`Plan::callers`]. Kept as the index and 1, so that an operation without callers is not larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "u32", try_from = "u32")]
+pub struct CallersId(NonZeroU32);
+
+impl CallersId {
+    /// The place in [`Plan::callers`].
+    pub fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+impl From<CallersId> for u32 {
+    fn from(id: CallersId) -> u32 {
+        id.0.get() - 1
+    }
+}
+
+impl TryFrom<u32> for CallersId {
+    type Error = TryFromIntError;
+
+    fn try_from(index: u32) -> Result<CallersId, TryFromIntError> {
+        NonZeroU32::try_from(index.wrapping_add(1)).map(CallersId)
+    }
 }
 
 /// The program of one rank: its operations, in order.
@@ -128,6 +163,22 @@ pub struct Op {
     /// `all_gather_object`, `new_group`.
     #[serde(default)]
     pub via: Option<Arc<str>>,
+    /// The calls that led to `at`, if `at` is in a function and they are known. A helper that several lines call
+    /// makes the same call for each: only its callers tell these calls apart.
+    #[serde(default)]
+    pub called_from: Option<CallersId>,
+}
+
+impl Op {
+    /// An operation that is no part of another call; nothing is known of its callers.
+    pub fn new(action: Action, at: Option<SourceLine>) -> Op {
+        Op { action, at, via: None, called_from: None }
+    }
+
+    /// True if both come from the same line by the same calls.
+    pub fn has_origin_of(&self, other: &Op) -> bool {
+        self.at == other.at && self.called_from == other.called_from
+    }
 }
 
 impl Plan {
@@ -144,6 +195,13 @@ impl Plan {
     /// The tensor, or `None` if the plan has no such tensor.
     pub fn tensor(&self, id: TensorId) -> Option<&Tensor> {
         self.tensors.get(id.index())
+    }
+
+    /// The lines of an operation, innermost first: its own, then its callers'. Empty if its line is not known.
+    pub fn lines_of<'a>(&'a self, op: &'a Op) -> impl Iterator<Item = SourceLine> + 'a {
+        let callers = op.called_from.and_then(|id| self.callers.get(id.index()));
+        let callers = callers.into_iter().flat_map(|callers| &callers.0);
+        op.at.into_iter().flat_map(move |at| std::iter::once(at).chain(callers.clone().copied()))
     }
 
     /// `train.py:88` for a place in the plan's sources.

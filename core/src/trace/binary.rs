@@ -9,7 +9,7 @@ use super::{Event, TensorValue, Trace, TraceEnd, TraceHeader, What};
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of a binary trace; the last one is the version.
-pub const TRACE_MAGIC: [u8; 8] = *b"LKSTRCE\x02";
+pub const TRACE_MAGIC: [u8; 8] = *b"LKSTRCE\x03";
 
 /// No frame is longer: a reader never has to hold more.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
@@ -161,7 +161,11 @@ fn check_magic(bytes: &[u8]) -> Result<(), TraceError> {
         return Err(TraceError::NotATrace { why: "it does not begin with LKSTRCE".into() });
     }
     if bytes[7] != TRACE_MAGIC[7] {
-        return Err(TraceError::NotATrace { why: format!("its binary version is {}", bytes[7]) });
+        let why = format!(
+            "its binary version is {}, and this Lockstep reads {}: let the Lockstep that wrote it write JSON",
+            bytes[7], TRACE_MAGIC[7]
+        );
+        return Err(TraceError::NotATrace { why });
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! that their traces say the same of the same call.
 
 use super::{Call as Recorded, Called, Frame, TensorShape};
-use crate::plan::{Action, Call, Op, Plan, SourceLine, TensorId};
+use crate::plan::{Action, Call, CallersId, Op, Plan, SourceLine, TensorId};
 use crate::rank::GlobalRank;
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ const REMEMBERED: usize = 64;
 struct Alike {
     call: Call,
     at: Option<SourceLine>,
+    called_from: Option<CallersId>,
     holds: bool,
     passed: (Option<TensorId>, Option<TensorId>),
     called: Arc<Called>,
@@ -31,7 +32,9 @@ struct Alike {
 
 impl Alike {
     fn is_of(&self, op: &Op, call: &Call, passed: (Option<TensorId>, Option<TensorId>)) -> bool {
-        (self.at, self.holds, self.passed) == (op.at, holds(op), passed) && self.call == *call
+        (self.at, self.called_from, self.holds, self.passed)
+            == (op.at, op.called_from, holds(op), passed)
+            && self.call == *call
     }
 }
 
@@ -94,6 +97,7 @@ impl PlanCalls {
         let new = Alike {
             call: call.clone(),
             at: operation.at,
+            called_from: operation.called_from,
             holds: holds(operation),
             passed,
             called: Arc::clone(&called),
@@ -130,11 +134,6 @@ impl Plan {
             tensor.map(|t| TensorShape { shape: vec![t.numel], dtype: t.dtype }).collect()
         };
         let (input, output) = self.passed(rank, call);
-        let stack = operation.at.map(|at| Frame {
-            function: String::new(),
-            file: self.sources.get(at.source as usize).map_or_else(String::new, |s| s.path.clone()),
-            line: at.line,
-        });
         Some(Recorded {
             op: if holds(operation) { call.name() } else { call.async_name() }.to_owned(),
             group: call.group(),
@@ -147,8 +146,18 @@ impl Plan {
             reduce_op: collective.and_then(|collective| collective.reduce_op()),
             root: collective.and_then(|collective| collective.root()),
             plan_op: Some(op),
-            stack: stack.into_iter().collect(),
+            stack: self.frames_of(operation).collect(),
             record_id: None,
+        })
+    }
+
+    /// The lines of an operation as the frames of a stack, without the names of functions, innermost first.
+    pub fn frames_of<'a>(&'a self, op: &'a Op) -> impl Iterator<Item = Frame> + 'a {
+        let path = |at: SourceLine| self.sources.get(at.source as usize).map(|s| s.path.clone());
+        self.lines_of(op).map(move |at| Frame {
+            function: String::new(),
+            file: path(at).unwrap_or_default(),
+            line: at.line,
         })
     }
 

@@ -136,7 +136,7 @@ fn a_run_is_paused_goes_on_and_is_dumped_meanwhile() {
         ops.push(slow.programs[0].ops[0].clone());
         let action =
             lockstep_core::plan::Action::Sleep { name: "w".into(), duration_ns: 5_000_000 };
-        ops.push(lockstep_core::plan::Op { action, at: None, via: None });
+        ops.push(lockstep_core::plan::Op::new(action, None));
     }
     slow.programs[0].ops = ops;
     // Far less than the pause: a timeout must not pass meanwhile.

@@ -190,7 +190,7 @@ fn a_signal_of_the_plan_reaches_a_launched_rank() {
         let mut plan = reduction(2);
         let signal = Action::Signal(SignalKind::End(deadly));
         let mut own = plan.program(GlobalRank(1)).unwrap().clone();
-        own.ops.push(Op { action: signal, at: None, via: None });
+        own.ops.push(Op::new(signal, None));
         plan.program_of[1] = plan.programs.len() as u32;
         plan.programs.push(own);
         let job = Job::of(&plan);

@@ -3,7 +3,7 @@
 use super::describe;
 use crate::exit_rule::ExitRule;
 use crate::output_file::{FileKind, Overwrite};
-use crate::plan_source::{LinkOptions, PlanArguments};
+use crate::plan_source::{Found, LinkOptions, PlanArguments};
 use crate::progress::Progress;
 use crate::{terminal, trace_file};
 use anyhow::Result;
@@ -73,8 +73,10 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     if let Some(path) = &arguments.output {
         arguments.overwrite.check(path, FileKind::Trace, &arguments.plan.paths())?;
     }
-    let plan = arguments.plan.plan(progress)?;
-    let config = arguments.links.config(&plan)?;
+    let Found { plan, said, origin, .. } = arguments.plan.find(progress)?;
+    said.tell(None);
+    let keeps_nodes = arguments.plan.options.ranks_per_node.is_none();
+    let config = arguments.links.config_again(&plan, origin.as_ref(), keeps_nodes)?;
     let devices = match arguments.devices {
         Some(DevicesArgument::SideBySide) => vec![Devices::SideBySide],
         Some(DevicesArgument::OneAtATime) => vec![Devices::OneAtATime],

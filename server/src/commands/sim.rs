@@ -161,7 +161,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     if let Some(path) = &arguments.output {
         arguments.overwrite.check(path, FileKind::Trace, &arguments.plan.paths())?;
     }
-    let Found { plan, said, replay, trace } = arguments.plan.find(progress)?;
+    let Found { plan, said, replay, trace, origin } = arguments.plan.find(progress)?;
     let said = said.with_faults(&plan, &arguments.faults.faults);
     let mut plan = arguments.faults.simulated(plan)?;
     let record_messages = records_messages(&arguments, &plan);
@@ -180,26 +180,9 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
             arguments.plan.what
         ),
     };
-    let origin =
-        trace.as_ref().map(|trace| &trace.header.origin).filter(|_| !arguments.as_recorded);
-    let links = match origin {
-        None => arguments.links.config(&plan)?,
-        Some(origin) => {
-            let keeps_nodes = arguments.plan.options.ranks_per_node.is_none();
-            let used = arguments.links.of_trace(origin, keeps_nodes);
-            let config = used.config(&plan)?;
-            if let Some(note) = arguments.links.machine_note(origin, &used, &config) {
-                terminal::note(&format!("lockstep: {note}"));
-            }
-            if plan.has_injected_faults() {
-                terminal::note(
-                    "lockstep: the faults that were injected into the trace's ranks are operations of its plan, and \
-                     happen again",
-                );
-            }
-            config
-        }
-    };
+    let origin = origin.filter(|_| !arguments.as_recorded);
+    let keeps_nodes = arguments.plan.options.ranks_per_node.is_none();
+    let links = arguments.links.config_again(&plan, origin.as_ref(), keeps_nodes)?;
     let config = SimConfig {
         record_messages,
         max_events: arguments.max_events.unwrap_or(MAX_EVENTS.max(bounded)),

@@ -36,9 +36,36 @@ pub(crate) struct LinkOptions {
 }
 
 impl LinkOptions {
+    /// The settings for simulating a plan, which may be that of a trace of this `origin`: on the machine that is asked for,
+    /// else on the trace's own cluster. Notes say where that is not plain to see. `keeps_nodes` is false if the plan
+    /// was laid out anew.
+    ///
+    /// # Errors
+    /// Those of [`LinkOptions::config`].
+    pub(crate) fn config_again(
+        &self,
+        plan: &Plan,
+        origin: Option<&Origin>,
+        keeps_nodes: bool,
+    ) -> Result<SimConfig> {
+        let Some(origin) = origin else { return self.config(plan) };
+        let used = self.of_trace(origin, keeps_nodes);
+        let config = used.config(plan)?;
+        if let Some(note) = self.machine_note(origin, &used, &config) {
+            terminal::note(&format!("lockstep: {note}"));
+        }
+        if plan.has_injected_faults() {
+            terminal::note(
+                "lockstep: the faults that were injected into the trace's ranks are operations of its plan, and happen \
+                 again",
+            );
+        }
+        Ok(config)
+    }
+
     /// The options for simulating the plan of a trace again: on the machine that is asked for, else on the trace's own
     /// cluster. `keeps_nodes` is false if the plan was laid out anew.
-    pub(crate) fn of_trace(&self, origin: &Origin, keeps_nodes: bool) -> LinkOptions {
+    fn of_trace(&self, origin: &Origin, keeps_nodes: bool) -> LinkOptions {
         let Origin::SimulatedOnCluster { cluster, .. } = origin else { return self.clone() };
         if self.names_links() {
             return self.clone();
@@ -48,7 +75,7 @@ impl LinkOptions {
 
     /// A sentence for the simulation of a trace's plan, where the machine is not the one that was asked for and not plain
     /// to see: the trace's own cluster (`used`), or other links than those of the trace.
-    pub(crate) fn machine_note(
+    fn machine_note(
         &self,
         origin: &Origin,
         used: &LinkOptions,

@@ -39,7 +39,10 @@ pub(crate) fn answers<'a>(
                 Err(calls) if calls.is_empty() => continue,
                 Err(calls) => Action::Coalesced { calls, async_op },
             };
-            behind.entry(made).or_default().push(Op { action, at: op.at, via: None });
+            behind
+                .entry(made)
+                .or_default()
+                .push(Op { called_from: op.called_from, ..Op::new(action, op.at) });
         }
     }
     if behind.is_empty() {
@@ -51,7 +54,7 @@ pub(crate) fn answers<'a>(
     let mut add = |made: usize, all: &mut Vec<Op>| {
         for op in behind.remove(&made).unwrap_or_default() {
             let wait = Action::Wait { op: all.len() as u32, timeout_ms: None };
-            waits.push(Op { action: wait, at: None, via: None });
+            waits.push(Op::new(wait, None));
             all.push(op);
         }
     };

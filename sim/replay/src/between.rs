@@ -194,11 +194,7 @@ fn add_waits(open: &mut Vec<Open>, time_ps: u64, ops: &mut Vec<Op>) {
     open.retain(|(ended_ps, op)| {
         let over = ended_ps.is_some_and(|ended_ps| ended_ps <= time_ps);
         if over {
-            ops.push(Op {
-                action: Action::Wait { op: *op, timeout_ms: None },
-                at: None,
-                via: None,
-            });
+            ops.push(Op::new(Action::Wait { op: *op, timeout_ms: None }, None));
         }
         !over
     });
@@ -215,7 +211,7 @@ fn add_computation(
         return false;
     }
     let (name, duration_ns) = (names.shared(name), took_ps / 1000);
-    ops.push(Op { action: Action::Compute { name, duration_ns }, at: None, via: None });
+    ops.push(Op::new(Action::Compute { name, duration_ns }, None));
     true
 }
 

@@ -231,11 +231,7 @@ fn recut(
         if ready_ns > time_ns {
             let name = if pass.is_idle { NO_KERNEL } else { "backward" }.into();
             let duration_ns = ready_ns - time_ns;
-            made.push(Op {
-                action: Action::Compute { name, duration_ns },
-                at: first.at,
-                via: None,
-            });
+            made.push(Op::new(Action::Compute { name, duration_ns }, first.at));
             time_ns = ready_ns;
         }
         let mut op = first.clone();
@@ -330,7 +326,7 @@ fn replaced(
         if waits_at == Some(at) {
             let waits = buckets.iter().map(|bucket| {
                 let op = (start + bucket) as u32;
-                Op { action: Action::Wait { op, timeout_ms: None }, at: None, via: None }
+                Op::new(Action::Wait { op, timeout_ms: None }, None)
             });
             new.extend(waits);
         }

@@ -188,9 +188,7 @@ fn spans_alike(plan: &Plan, one: &Call, other: &Call) -> bool {
 /// A plan in which only this call is made; `None` of a message whose sender is not known.
 fn alone(plan: &Plan, call: &Call) -> Option<Plan> {
     let group = plan.group(call.group())?;
-    let op = |call: Call| Program {
-        ops: vec![Op { action: Action::call(call, false), at: None, via: None }],
-    };
+    let op = |call: Call| Program { ops: vec![Op::new(Action::call(call, false), None)] };
     let programs = match call {
         Call::Collective { .. } => vec![Program::default(), op(call.clone())],
         Call::Recv { group: id, peer, tensor, tag } => {

@@ -8,12 +8,12 @@ use crate::window::{Window, is_groupless};
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use lockstep_core::plan::remark::Remark;
 use lockstep_core::plan::{
-    Action, Call, MAX_OPS, Op, Plan, PlanBuilder, PlanError, Program, SourceLine,
+    Action, Call, CallersId, MAX_OPS, Op, Plan, PlanBuilder, PlanError, Program, SourceLine,
 };
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, Disjoint, RankState};
+use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, Disjoint, Frame, RankState};
 use lockstep_diagnosis::{Kind, Report};
-use lockstep_formats::frames::user_frame;
+use lockstep_formats::frames::{own_frames, user_frame};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -160,8 +160,8 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
     for (rank, own) in log.logs() {
         let at = window.calls(log, rank, &own.calls);
         let calls: Vec<&CallRecord> = at.iter().filter_map(|at| own.calls.get(*at)).collect();
-        let (mut program, made) =
-            recovery.program(&calls, Between::of(&own.recording.computations, log.device_times));
+        let between = Between::of(&own.recording.computations, log.device_times);
+        let (mut program, made) = recovery.program(&calls, between, &own.recording.device_timed);
         let made = made.into_iter().filter_map(|(op, call)| {
             Some(MadeOf { op, record: u32::try_from(*at.get(call)?).ok()? })
         });
@@ -215,7 +215,7 @@ fn weight(ops: &[Op]) -> usize {
 }
 
 fn plain(action: Action) -> Op {
-    Op { action, at: None, via: None }
+    Op::new(action, None)
 }
 
 fn stay() -> Action {
@@ -227,8 +227,11 @@ pub(crate) fn is_stay(op: &Op) -> bool {
     matches!(&op.action, Action::Sleep { name, .. } if **name == *STAYS)
 }
 
-/// A call of the plan, and its line.
-type PlacedCall = (Arc<Call>, Option<SourceLine>);
+/// The place of a call in the user's code: its line, and the callers of that line's function.
+type Origin = (Option<SourceLine>, Option<CallersId>);
+
+/// A call of the plan, and its place.
+type PlacedCall = (Arc<Call>, Origin);
 
 /// A plan on its way.
 struct Recovery<'a> {
@@ -314,18 +317,21 @@ impl<'a> Recovery<'a> {
         })
     }
 
-    /// The operations of a rank, without its end, and which of its calls are of which operation.
+    /// The operations of a rank, without its end, and which of its calls are of which operation. `device_timed` are
+    /// the works whose times are the device's although the others' are the process's: those of a profile beside dumps.
     fn program(
         &mut self,
         calls: &[&CallRecord],
         between: Between<'_>,
+        device_timed: &BTreeSet<u32>,
     ) -> (Vec<Op>, Vec<(u32, usize)>) {
         let mut made_of = Vec::with_capacity(calls.len());
         let mut ops: Vec<Op> = Vec::with_capacity(calls.len());
         // A process runs ahead of its device: a profile's device says when the rank came to a call.
-        let on_device = self.log.device_times;
+        let all_on_device = self.log.device_times;
+        let on_device = |record: &CallRecord| all_on_device || device_timed.contains(&record.work);
         let made_ps = |record: &CallRecord| {
-            record.started_ps.filter(|_| on_device).unwrap_or(record.scheduled_ps)
+            record.started_ps.filter(|_| on_device(record)).unwrap_or(record.scheduled_ps)
         };
         // Until when the rank was busy with its last call; it is not known what was done before the first one, unless
         // all ranks have their computations.
@@ -346,14 +352,14 @@ impl<'a> Recovery<'a> {
             // The rank went on before the call had ended.
             let goes_on = next.is_some_and(|next| {
                 waits || ended_ps.is_some_and(|ended_ps| made_ps(next) < ended_ps)
-            }) || (on_device && !waits)
+            }) || (on_device(first) && !waits)
                 && ended_ps.is_some_and(|ended_ps| between.computes_in(first_ps, ended_ps));
-            let Some((action, line)) = self.action(of_op, goes_on) else {
+            let Some((action, (line, called_from))) = self.action(of_op, goes_on) else {
                 at += together;
                 continue;
             };
             made_of.extend((at..at + together).map(|call| (ops.len() as u32, call)));
-            ops.push(Op { action, at: line, via: None });
+            ops.push(Op { called_from, ..Op::new(action, line) });
             if goes_on {
                 open.push((ended_ps.filter(|_| !waits), ops.len() as u32 - 1));
             }
@@ -364,7 +370,8 @@ impl<'a> Recovery<'a> {
             at += together;
         }
         // The device's computations after the last call.
-        if let Some(((_, last_ps), busy_ps)) = between.ends().zip(busy_ps).filter(|_| on_device) {
+        if let Some(((_, last_ps), busy_ps)) = between.ends().zip(busy_ps).filter(|_| all_on_device)
+        {
             between.add((busy_ps, last_ps), &mut open, (&mut self.names, &mut ops));
         }
         for (_, op) in open {
@@ -387,28 +394,24 @@ impl<'a> Recovery<'a> {
         1 + rest.iter().take_while(same).count()
     }
 
-    /// The action that makes some calls together, with the line of the first; `None` if their groups are none that
+    /// The action that makes some calls together, with the place of the first; `None` if their groups are none that
     /// the recording has.
-    fn action(
-        &mut self,
-        records: &[&CallRecord],
-        async_op: bool,
-    ) -> Option<(Action, Option<SourceLine>)> {
+    fn action(&mut self, records: &[&CallRecord], async_op: bool) -> Option<(Action, Origin)> {
         if let [only] = records {
-            let (call, line) = self.call(only)?;
-            return Some((Action::Call { call, async_op }, line));
+            let (call, origin) = self.call(only)?;
+            return Some((Action::Call { call, async_op }, origin));
         }
         let made = records.iter().filter_map(|record| self.call(record));
-        let made = made.map(|(call, line)| (Call::clone(&call), line));
-        let (calls, lines): (Vec<Call>, Vec<Option<SourceLine>>) = made.unzip();
-        let line = lines.first().copied()?;
+        let made = made.map(|(call, origin)| (Call::clone(&call), origin));
+        let (calls, origins): (Vec<Call>, Vec<Origin>) = made.unzip();
+        let origin = origins.first().copied()?;
         match <[Call; 1]>::try_from(calls) {
-            Ok([call]) => Some((Action::call(call, async_op), line)),
-            Err(calls) => Some((Action::Coalesced { calls, async_op }, line)),
+            Ok([call]) => Some((Action::call(call, async_op), origin)),
+            Err(calls) => Some((Action::Coalesced { calls, async_op }, origin)),
         }
     }
 
-    /// The call in the plan's groups, and its line; `None` of a group that the recording does not have.
+    /// The call in the plan's groups, and its place; `None` of a group that the recording does not have.
     fn call(&mut self, record: &CallRecord) -> Option<PlacedCall> {
         let row = record.seq.map(|seq| (record.call.group, seq)).filter(|_| !record.call.p2p);
         let lacks_facts = record.call.root.is_none() || record.call.reduce_op.is_none();
@@ -423,7 +426,7 @@ impl<'a> Recovery<'a> {
             return known.clone();
         }
         let call = self.new_call(record, of_row);
-        let call = call.map(|call| (Arc::new(call), self.new_line(record)));
+        let call = call.map(|call| (Arc::new(call), self.new_origin(record)));
         self.known.insert(key, call.clone());
         call
     }
@@ -452,13 +455,20 @@ impl<'a> Recovery<'a> {
         Some(call)
     }
 
-    fn new_line(&mut self, record: &CallRecord) -> Option<SourceLine> {
-        let frame = user_frame(&record.call.stack)?;
+    fn new_origin(&mut self, record: &CallRecord) -> Origin {
+        let stack = &record.call.stack;
+        let line = user_frame(stack).map(|frame| self.line(frame));
+        let callers = own_frames(stack).skip(1).map(|frame| self.line(frame));
+        let callers: Vec<SourceLine> = callers.collect();
+        (line, self.plan.callers(callers))
+    }
+
+    fn line(&mut self, frame: &Frame) -> SourceLine {
         let path = frame.file.rsplit('/').next().unwrap_or(&frame.file).to_owned();
         let plan = &mut self.plan;
         let source =
             *self.sources.entry(path.clone()).or_insert_with(|| plan.source(path, String::new()));
-        Some(SourceLine { source, line: frame.line })
+        SourceLine { source, line: frame.line }
     }
 
     /// Behind where ranks stay stand the calls in which others wait for them: they would have come to these.

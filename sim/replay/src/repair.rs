@@ -508,13 +508,22 @@ fn differences(
         return differences_of_finding(&their_keys, &own_keys, kind);
     }
     let shortest = unequal_stretches(&their_keys, &own_keys);
-    // Calls of several lines can be alike: where lines make no further difference, they say which one it is.
+    // Calls of several lines can be alike: where lines and their callers make no further difference, they say which
+    // one it is.
     let with_lines =
         |ops: &[&Op]| ops.iter().map(|op| (calls_key(plan, op), op.at)).collect::<Vec<_>>();
-    let by_line = unequal_stretches(&with_lines(expected), &with_lines(own));
+    let with_callers = |ops: &[&Op]| {
+        let key = |op: &&Op| (calls_key(plan, op), op.at, op.called_from);
+        ops.iter().map(key).collect::<Vec<_>>()
+    };
     let size = |found: &[Difference]| -> usize {
         found.iter().map(|(missing, extra)| missing.len() + extra.len()).sum()
     };
+    let by_callers = unequal_stretches(&with_callers(expected), &with_callers(own));
+    if size(&by_callers) == size(&shortest) {
+        return by_callers;
+    }
+    let by_line = unequal_stretches(&with_lines(expected), &with_lines(own));
     if size(&by_line) == size(&shortest) { by_line } else { shortest }
 }
 

@@ -4,6 +4,7 @@ use super::machine::{catalog, job};
 use super::measured::{MeasuredText, fetched, measured};
 use lockstep_clusters::choice::{alternatives, choose};
 use lockstep_clusters::compare::Site;
+use lockstep_clusters::fault::FabricFault;
 use lockstep_clusters::job::picoseconds;
 use lockstep_clusters::{Calibration, Collective, Settings, Understood};
 use lockstep_core::rank::GlobalRank;
@@ -67,12 +68,14 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
         collective,
         understood: Understood { taken_for, ..Understood::default() },
     };
-    // Nobody has measured a cluster with this fault.
+    // Nobody has measured a cluster with this fault, unless it changes no collective.
+    let unmeasured = match fault.parse::<FabricFault>() {
+        Ok(FabricFault::Gpu { .. }) => false,
+        _ => !fault.is_empty(),
+    };
     let point = |bytes: u64| {
-        point(&site, bytes).map(|point| ClusterPoint {
-            extrapolated: point.extrapolated || !fault.is_empty(),
-            ..point
-        })
+        point(&site, bytes)
+            .map(|point| ClusterPoint { extrapolated: point.extrapolated || unmeasured, ..point })
     };
     let points: Vec<ClusterPoint> =
         SIZES.map(|shift| point(1 << shift)).collect::<Result<_, _>>()?;
@@ -86,10 +89,10 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
         ranks: site.placement.ranks,
         taken_for: site.understood.taken_for.clone(),
         sources: catalog.sources(&site.cluster),
-        extrapolated: site.extrapolated() || !fault.is_empty(),
+        extrapolated: site.extrapolated() || unmeasured,
         not_backed: not_backed(&points),
         measured: MeasuredPoints::default(),
-        csv: csv(&site, (nodes, fault), &points),
+        csv: csv(&site, (nodes, fault, unmeasured), &points),
         beyond: beyond(&points),
         points,
         switches: switches(&bands),
@@ -236,18 +239,22 @@ fn size_text(bytes: u64) -> String {
 }
 
 /// Every size as a line, below what it is of.
-fn csv(site: &Site, (nodes, fault): (u32, &str), points: &[ClusterPoint]) -> String {
+fn csv(
+    site: &Site,
+    (nodes, fault, unmeasured): (u32, &str, bool),
+    points: &[ClusterPoint],
+) -> String {
     let mut text = format!(
         "# collective: {}\n# gpus: {}\n# nodes: {nodes}\n# kind: {}\n# predicted{}\n\
          bytes,time_us,algbw_GBps,busbw_GBps,algorithm,protocol,channels,extrapolated\n",
         site.collective.name(),
         site.placement.ranks,
         site.cluster.name,
-        match fault {
-            "" if site.extrapolated() => ", extrapolated".to_owned(),
-            "" => String::new(),
-            fault => format!(", extrapolated, with {fault}"),
-        }
+        format_args!(
+            "{}{}",
+            if unmeasured || site.extrapolated() { ", extrapolated" } else { "" },
+            if fault.is_empty() { String::new() } else { format!(", with {fault}") },
+        )
     );
     for point in points {
         let _ = writeln!(

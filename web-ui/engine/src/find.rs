@@ -72,7 +72,9 @@ impl Held {
     fn is_of_group(&self, record: &CallRecord, group: &str) -> bool {
         let groups = self.log.as_ref().map_or(&[][..], |log| &log.groups);
         let of = groups.get(record.call.group.index());
-        of.is_some_and(|of| of.name() == group || of.label() == group)
+        // Findings call a group that has only a number `group 6`.
+        let number = group.strip_prefix("group ");
+        of.is_some_and(|of| of.name() == number.unwrap_or(group) || of.label() == group)
     }
 
     /// A call of a rank.

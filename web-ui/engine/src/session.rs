@@ -1,5 +1,6 @@
 //! One trace that the worker holds: a simulation that can be stepped, a run, a recording.
 
+use super::class::Class;
 use super::export::written;
 use super::lanes::{Lanes, Row};
 use super::raster::{Drawn, draw, pick};
@@ -11,7 +12,7 @@ use lockstep_core::trace::{CallLog, Origin, Trace, TraceEnd, TraceReader};
 use lockstep_diagnosis::{Report, diagnose, diagnose_whole, wait_causes, who_waits};
 use lockstep_formats::job_calls::Merged;
 use lockstep_sim::{Comparison, Session, View, compare};
-use lockstep_web_protocol::{Form, LiveCount, Opened, Picked, SessionId, Window};
+use lockstep_web_protocol::{Form, LiveCount, Opened, Picked, SessionId, SpanText, Window};
 use std::rc::Rc;
 
 /// More ranks than this do not fit in a browser's memory as lanes.
@@ -40,6 +41,20 @@ pub(super) struct Held {
     pub(super) problems: Vec<String>,
     /// The files of a recording, whose lines findings name.
     pub(super) files: Rc<[Named]>,
+}
+
+/// The word in the rows of ranks of which nothing was recorded.
+fn unrecorded<'a>(log: &'a CallLog, window: &'a Window) -> impl Iterator<Item = SpanText> + 'a {
+    let is_unrecorded = |rank: &u32| log.ranks.get(*rank as usize).is_some_and(Option::is_none);
+    let ranks = window.ranks.iter().copied().filter(is_unrecorded);
+    ranks.map(|rank| SpanText {
+        rank,
+        lane: 0,
+        class: Class::FREE.0,
+        from_ps: window.from_ps,
+        to_ps: window.to_ps,
+        text: "nothing was recorded of this rank".to_owned(),
+    })
 }
 
 impl Held {
@@ -206,6 +221,9 @@ impl Held {
             texts::on_span(plan, log, rank, row, span)
         });
         drawn.cut = cut;
+        if let Some(log) = log.filter(|log| log.recorded) {
+            drawn.texts.extend(unrecorded(log, window));
+        }
         drawn
     }
 

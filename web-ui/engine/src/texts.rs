@@ -2,9 +2,12 @@
 
 use super::class::Class;
 use super::lanes::{OPEN, Row, Span};
+use lockstep_core::group::BackendName;
 use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord, TensorShape};
+use lockstep_core::trace::{CallLog, CallRecord, CallState, TensorShape};
+use lockstep_diagnosis::StackPart;
+use lockstep_formats::frames::stack_parts;
 use lockstep_web_protocol::Picked;
 
 /// The text on a span.
@@ -67,9 +70,9 @@ pub(super) fn of_span(
             };
             let program = plan.and_then(|plan| Some((plan, plan.program(GlobalRank(rank))?)));
             if let Some((plan, program)) = program
-                && let Some(at) = program.ops.get(span.what as usize).and_then(|op| op.at)
+                && let Some(op) = program.ops.get(span.what as usize)
             {
-                picked.stack.push(plan.describe_line(at));
+                picked.stack = stack_parts(&plan.frames_of(op).collect::<Vec<_>>());
             }
         }
         Row::Messages => picked.title = format!("message to rank {}", span.what),
@@ -92,7 +95,7 @@ fn about_call(log: Option<&CallLog>, record: &CallRecord, picked: &mut Picked) {
 }
 
 /// Describes a call by itself: names and values, and its stack, innermost frame first.
-pub(super) fn about(log: &CallLog, record: &CallRecord) -> (Vec<(String, String)>, Vec<String>) {
+pub(super) fn about(log: &CallLog, record: &CallRecord) -> (Vec<(String, String)>, Vec<StackPart>) {
     let call = &record.call;
     let mut facts = Vec::new();
     let mut fact = |name: &str, value: String| facts.push((name.to_owned(), value));
@@ -115,13 +118,24 @@ pub(super) fn about(log: &CallLog, record: &CallRecord) -> (Vec<(String, String)
     if let Some(peer) = call.peer {
         fact("peer", format!("{peer} (group rank)"));
     }
-    fact("state", format!("{:?}", record.state).to_lowercase());
+    fact("state", state_text(log, record));
     if let Some(id) = record.record_id {
         fact("entry", id.to_string());
     }
-    let frames = call.stack.iter().take(64);
-    let stack = frames.map(|f| format!("{}:{} {}", f.file, f.line, f.function)).collect();
-    (facts, stack)
+    (facts, stack_parts(&call.stack))
+}
+
+/// The state of a call in words. Gloo's Flight Recorder, whose entries have numbers, retires a call when it ends,
+/// however it ends.
+fn state_text(log: &CallLog, record: &CallRecord) -> String {
+    let group = log.groups.get(record.call.group.index());
+    let on_gloo = group.is_some_and(|group| group.backend() == BackendName::Gloo);
+    match record.state {
+        CallState::Completed if log.recorded && on_gloo && record.record_id.is_some() => {
+            "over: completed or failed, which gloo's recorder does not tell".to_owned()
+        }
+        state => format!("{state:?}").to_lowercase(),
+    }
 }
 
 fn record(log: Option<&CallLog>, rank: u32, work: u32) -> Option<&CallRecord> {

@@ -1,5 +1,6 @@
 //! Calls of a trace, as they are found, marked and explained beside its timeline.
 
+use lockstep_diagnosis::StackPart;
 use serde::{Deserialize, Serialize};
 
 /// Names a call of a trace: its rank, and its number on that rank.
@@ -67,8 +68,8 @@ pub struct CallDetails {
     pub mark: CallMark,
     /// Names and values.
     pub facts: Vec<(String, String)>,
-    /// Its stack, innermost frame first.
-    pub stack: Vec<String>,
+    /// Its stack, innermost first.
+    pub stack: Vec<StackPart>,
     /// The ranks that it waits for at the end of the trace; empty if it does not wait.
     pub waits_for: Vec<u32>,
     /// The call on each member of its group.

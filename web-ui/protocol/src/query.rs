@@ -5,8 +5,9 @@ use lockstep_core::trace::{CallRecord, Frame};
 use std::collections::BTreeMap;
 
 /// The words that a query may have, with an example each.
-pub const WORDS: [(&str, &str); 8] = [
-    ("#153", "calls with this number in their group, or in the recorder"),
+pub const WORDS: [(&str, &str); 9] = [
+    ("#153", "calls with this number in their group"),
+    ("entry:196", "calls with this number in the recorder, on every rank"),
     ("rank:10, rank:2,8-15", "calls of these ranks"),
     ("op:all_to_all", "calls whose name has this in it"),
     ("group:mesh_data", "calls of groups whose name has this in it"),
@@ -20,6 +21,7 @@ pub const WORDS: [(&str, &str); 8] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Term {
     Number(u64),
+    Entry(u64),
     /// From a first to a last rank, each.
     Ranks(Vec<(u32, u32)>),
     Op(String),
@@ -109,9 +111,8 @@ impl<'q> Finding<'q> {
 
     fn takes(&mut self, record: &CallRecord) -> bool {
         match self.term {
-            Term::Number(number) => {
-                record.seq == Some(*number) || record.record_id == Some(*number)
-            }
+            Term::Number(number) => record.seq == Some(*number),
+            Term::Entry(number) => record.record_id == Some(*number),
             Term::Ranks(_) => true,
             Term::Op(part) => self.op_has(&record.call.op, part),
             Term::Group(_) => self.is_of_group(record),
@@ -202,6 +203,10 @@ fn term(word: &str) -> Result<Term, String> {
         "rank" | "ranks" => {
             ranks(value).ok_or_else(|| format!("{word:?} names no rank: rank:10, or rank:2,8-15"))
         }
+        "entry" => value
+            .parse()
+            .map(Term::Entry)
+            .map_err(|_| format!("{word:?} is no number of the recorder's: entry:196")),
         "op" => Ok(Term::Op(value.to_owned())),
         "group" => Ok(Term::Group(value.to_owned())),
         "line" => Ok(Term::Line(value.to_owned())),
@@ -212,7 +217,13 @@ fn term(word: &str) -> Result<Term, String> {
         _ if !name.bytes().all(|byte| byte.is_ascii_lowercase()) || value.starts_with(':') => {
             Ok(Term::Text(lower))
         }
-        _ => Err(format!("{word:?} asks for nothing: say rank:, op:, group:, line: or slower:")),
+        _ => {
+            let known = WORDS.iter().take(WORDS.len() - 1).map(|(word, _)| {
+                word.find(':').and_then(|colon| word.get(..=colon)).unwrap_or(word)
+            });
+            let known: Vec<&str> = known.collect();
+            Err(format!("{word:?} asks for nothing; known are {}", known.join(", ")))
+        }
     }
 }
 
@@ -314,7 +325,7 @@ mod tests {
         for yes in [
             "",
             "#153",
-            "#196",
+            "entry:196",
             "rank:10",
             "rank:8-15",
             "rank:2,8-15",
@@ -334,6 +345,8 @@ mod tests {
         }
         for no in [
             "#7",
+            "#196",
+            "entry:153",
             "rank:9",
             "rank:11-15",
             "rank:2,9",
@@ -357,6 +370,8 @@ mod tests {
     fn a_word_that_cannot_be_read_is_refused_with_an_example() {
         for (word, example) in [
             ("#x", "#153"),
+            ("entry:x", "entry:196"),
+            ("foo:3", "#153, entry:, rank:, op:, group:, line:, unfinished, slower:"),
             ("rank:first", "rank:10"),
             ("rank:9-3", "8-15"),
             ("blah:3", "op:"),

@@ -1,5 +1,6 @@
 //! Stretches of a timeline as they are drawn, and what is at a point of it.
 
+use lockstep_diagnosis::StackPart;
 use serde::{Deserialize, Serialize};
 
 /// A stretch of a timeline to draw.
@@ -98,7 +99,7 @@ pub struct Picked {
     /// Names and values.
     pub facts: Vec<(String, String)>,
     /// The call's stack, innermost first.
-    pub stack: Vec<String>,
+    pub stack: Vec<StackPart>,
     /// The call's number on its rank, if it is one.
     pub call: Option<u32>,
     /// From a send to its receive; from the member of a collective that came last to the others,

@@ -33,7 +33,7 @@ use crate::route::Route;
 use crate::ui::{Fold, NumberField, Transport};
 use answers::{use_model_file, use_pass};
 use blocks::Blocks;
-use buckets::BucketTable;
+use buckets::bucket_table;
 use changes::Changes;
 use check::Check;
 use choice::{FILE, LabChoice, Tab};
@@ -194,7 +194,7 @@ fn lab() -> Html {
                     Tab::Buckets => html! {
                         <>
                         <Check model={of} account={account.clone()} />
-                        <BucketTable a={account.clone()} b={other} />
+                        { bucket_table(account, other.as_deref()) }
                         </>
                     },
                     Tab::Changes => html! {

@@ -3,6 +3,7 @@
 
 use crate::route::Route;
 use crate::ui::{Choice, NumberField, SelectField};
+use lockstep_core::words::counted;
 use yew::prelude::*;
 
 /// The name of a fault in an address.
@@ -44,6 +45,20 @@ pub(super) fn fabric_fault_fields(fault: &str, on_choose: &Callback<String>) -> 
             <p class="muted small-print" data-test="gpu-fault">{ "A slow GPU computes more slowly. A collective by itself takes as long as before." }</p>
         }
         </>
+    }
+}
+
+/// A fault in words: `1 NIC of node 0 down`.
+pub(super) fn fabric_fault_words(fault: &str) -> String {
+    let of = |name: &str| number(fault, name).unwrap_or(0);
+    let (rank, node, rate, down) = (of("rank"), of("node"), of("rate"), of("down"));
+    match kind(fault) {
+        "link:rank" => format!("the links of rank {rank} at {rate}%"),
+        "link:node" => format!("the links of node {node} at {rate}%"),
+        "nic:node" => format!("{} of node {node} down", counted(down, "NIC")),
+        "gpu:rank" => format!("the GPU of rank {rank} at {rate}%"),
+        "spine:rate" => format!("the network between nodes at {rate}%"),
+        _ => fault.to_owned(),
     }
 }
 

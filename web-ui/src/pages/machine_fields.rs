@@ -80,9 +80,7 @@ pub(super) fn machine_fields(props: &MachineFieldsProps) -> Html {
         <>
         <SelectField name="topology" label="Network" {value} choices={shapes} on_choose={shape} />
         { match props.machine {
-            Machine::Links(topology) => html! {
-                <LinkFields {topology} {route} world_size={props.world_size} {on_route} links={props.links} />
-            },
+            Machine::Links(topology) => link_fields(topology, props),
             Machine::Cluster { name, ranks_per_node, fault } => html! {
                 <ClusterFields {name} {ranks_per_node} {fault} {route} {on_route} />
             },
@@ -150,26 +148,15 @@ fn cluster_fields(props: &ClusterFieldsProps) -> Html {
     }
 }
 
-/// Properties of [`LinkFields`].
-#[derive(Properties, PartialEq)]
-struct LinkFieldsProps {
-    topology: Topology,
-    route: Route,
-    world_size: u32,
-    on_route: Callback<Route>,
-    links: Links,
-}
-
 /// The fields that choose nodes and links.
-#[component(LinkFields)]
-fn link_fields(props: &LinkFieldsProps) -> Html {
+fn link_fields(topology: Topology, props: &MachineFieldsProps) -> Html {
     let number = |name: &'static str| {
         let route = props.route.clone();
         props.on_route.reform(move |value: u64| route.clone().with(name, value))
     };
     let ns = |link: Link| link.latency_ps / PS_PER_NS;
     let gb = |link: Link| link.bytes_per_second / BYTES_PER_GB;
-    let (inside, across) = match props.topology {
+    let (inside, across) = match topology {
         Topology::Uniform(link) => (None, link),
         Topology::SharedMemory(machine) => (None, machine.as_link()),
         Topology::Nodes { inside, across, .. } => (Some(inside), across),
@@ -191,7 +178,7 @@ fn link_fields(props: &LinkFieldsProps) -> Html {
     html! {
         <>
         if inside.is_some() {
-            <NumberField name="node" label="Ranks a node" value={u64::from(props.topology.ranks_per_node())}
+            <NumberField name="node" label="Ranks a node" value={u64::from(topology.ranks_per_node())}
                          min={1} max={u64::from(props.world_size)} on_choose={number("node")} />
         }
         { match props.links {
@@ -199,7 +186,7 @@ fn link_fields(props: &LinkFieldsProps) -> Html {
             Links::Absent => html! {},
             Links::Folded => html! {
                 <details class="links" data-test="links">
-                    <summary>{ "Links: " }{ props.topology.to_string() }</summary>
+                    <summary>{ "Links: " }{ topology.to_string() }</summary>
                     <div>{ numbers }</div>
                 </details>
             },

@@ -100,6 +100,8 @@ pub(crate) struct ChartProps {
 const FONT: &str = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
 /// Pixels that a curve's name takes on the right.
 const NAMES: u32 = 142;
+/// Where there are fewer pixels the names stand below the drawing.
+const NARROW: u32 = 480;
 /// Pixels from one name to the next.
 const LINE: i32 = 14;
 /// Pixels of a letter of a name.
@@ -146,11 +148,28 @@ pub(crate) fn chart(props: &ChartProps) -> Html {
         Callback::from(move |_: PointerEvent| pointed.set(None))
     };
     let name = pointed.and_then(|at| props.curves.get(at)).map(|curve| curve.name.clone());
+    let below = |(_, index): &(i32, usize)| {
+        let (curve, index) = (props.curves.get(*index)?, *index);
+        let point = {
+            let (pointed, is_it) = (pointed.setter(), *pointed == Some(index));
+            Callback::from(move |_: MouseEvent| pointed.set((!is_it).then_some(index)))
+        };
+        let class = classes!("quiet", curve.chosen.then_some("chosen"));
+        let pressed = (*pointed == Some(index)).to_string();
+        Some(
+            html! { <button {class} onclick={point} aria-pressed={pressed}>{ &curve.name }</button> },
+        )
+    };
     html! {
+        <>
         <div class="chart" ref={frame} role="img" aria-label={props.words.clone()} onpointermove={point} onpointerleave={leave} data-test="chart"
              data-curves={props.curves.len().to_string()} data-pointed={name}>
             { Html::from_html_unchecked(AttrValue::from(drawn.svg.clone())) }
         </div>
+        if drawn.narrow && drawn.names.len() > 1 {
+            <div class="curve-names" data-test="curve-names">{ for drawn.names.iter().filter_map(below) }</div>
+        }
+        </>
     }
 }
 
@@ -210,6 +229,8 @@ struct Drawn {
     names: Vec<(i32, usize)>,
     /// Names stand right of this.
     edge: i32,
+    /// True if names stand below the drawing.
+    narrow: bool,
 }
 
 impl Drawn {
@@ -357,7 +378,8 @@ fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Erro
     let (low, high) = (reach.values.start, reach.values.end);
     let mut svg = String::new();
     let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-    let names = size.0.saturating_sub(NAMES);
+    let narrow = size.0 < NARROW;
+    let names = size.0.saturating_sub(if narrow { 16 } else { NAMES });
     let (left, _) = root.split_horizontally(names);
     let mut chart = ChartBuilder::on(&left)
         .margin_top(if bands.is_empty() { 8 } else { 8 + LINE })
@@ -384,8 +406,13 @@ fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Erro
         let (first, last) = (x(*first), x(*last));
         if f64::from(last - first) > EXTRAPOLATED.len() as f64 * LETTER + 6.0 {
             let style = TextStyle::from((FONT, 11).into_font()).color(&inks.muted);
-            let style = style.pos(Pos::new(HPos::Left, VPos::Bottom));
-            left.draw(&Text::new(EXTRAPOLATED, (first + 6, foot - 4), style))?;
+            // Curves rise: what is free of them is above on the left, and below on the right.
+            let (across, beside, down, height) = match first - x(0) < x(u64::MAX) - last {
+                true => (first + 6, HPos::Left, VPos::Top, top + 4),
+                false => (last - 6, HPos::Right, VPos::Bottom, foot - 4),
+            };
+            let style = style.pos(Pos::new(beside, down));
+            left.draw(&Text::new(EXTRAPOLATED, (across, height), style))?;
         }
     }
     let at = log2(at).clamp(from, to);
@@ -417,12 +444,15 @@ fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Erro
         Circle::new((log2(bytes), log10(value)), 3, inks.text.stroke_width(1))
     };
     chart.draw_series(dots.iter().map(dot))?;
-    drawn.edge = chart.backend_coord(&(to, low)).0;
+    (drawn.edge, drawn.narrow) = (chart.backend_coord(&(to, low)).0, narrow);
     for (y, wanted, index) in apart(ends, size.1 as i32) {
+        drawn.names.push((y, index));
+        if narrow {
+            continue;
+        }
         let (line, _, ink) = inks.pen(index, &curves[index], pointed);
         let lead = vec![(drawn.edge + 2, wanted), (names as i32 + 9, y)];
         root.draw(&PathElement::new(lead, line.stroke_width(1)))?;
-        drawn.names.push((y, index));
         let style = TextStyle::from((FONT, 11).into_font()).color(&ink);
         let style = style.pos(Pos::new(HPos::Left, VPos::Center));
         root.draw(&Text::new(curves[index].name.clone(), (names as i32 + 13, y), style))?;
@@ -473,6 +503,7 @@ mod tests {
             ways: vec![vec![(0, 0), (100, 100)], vec![(0, 50), (100, 50)]],
             names: vec![(50, 1), (90, 0)],
             edge: 110,
+            narrow: false,
         };
         assert_eq!(drawn.nearest((10.0, 12.0)), Some(0));
         assert_eq!(drawn.nearest((10.0, 47.0)), Some(1));

@@ -3,14 +3,16 @@
 use super::facts::facts_list;
 use super::go::Go;
 use super::keys;
-use super::ladder::ladder;
+use super::ladder::{ladder, which};
 use super::log_line::LogLine;
 use super::prose::prose;
 use super::what_is_this::WhatIsThis;
 use crate::dom::{self, Listener};
 use crate::explain;
 use lockstep_core::rank::GlobalRank;
-use lockstep_diagnosis::{Certainty, Evidence, Finding, Report, Verdict};
+use lockstep_diagnosis::{
+    Certainty, Evidence, Finding, Ladder, LadderCall, LadderStep, Report, Verdict,
+};
 use lockstep_web_protocol::{SessionId, Which};
 use web_sys::KeyboardEvent;
 use yew::prelude::*;
@@ -103,15 +105,30 @@ fn blamed(report: &Report) -> Vec<Go> {
     report.findings.iter().flat_map(of).collect()
 }
 
-/// The call in which a rank is to blame: the one that the evidence names, else the finding's own.
+/// The call in which a rank is to blame: where its calls part from the others', else the one that the evidence names,
+/// else the finding's own.
 fn to_culprit(finding: &Finding, rank: GlobalRank) -> Go {
+    let parting = finding.ladder.as_ref().and_then(|ladder| parting_call(ladder, rank));
     let seen = finding.evidence.iter().find(|seen| seen.rank == rank).and_then(|seen| seen.entry);
     let numbered = || Which::Numbered {
         group: finding.group.as_ref().map(|group| group.name.clone()),
         op: finding.op.clone(),
         seq: finding.seq,
     };
-    Go { rank: rank.0, which: seen.map_or_else(numbered, Which::Entry) }
+    let which = parting.map(which).or(seen.map(Which::Entry));
+    Go { rank: rank.0, which: which.unwrap_or_else(numbered) }
+}
+
+/// The call that a rank to blame made where its calls part from the others': instead of the one that it left out, or
+/// the last before that.
+fn parting_call(ladder: &Ladder, rank: GlobalRank) -> Option<&LadderCall> {
+    let side = ladder.sides.iter().position(|side| side.culprits && side.ranks.contains(&rank))?;
+    let parts = ladder.rungs.iter().position(|rung| rung.differs)?;
+    let (before, from) = ladder.rungs.split_at_checked(parts)?;
+    from.iter().chain(before.iter().rev()).find_map(|rung| match rung.steps.get(side)? {
+        LadderStep::Called(call) => Some(call),
+        LadderStep::LeftOut | LadderStep::NotReached => None,
+    })
 }
 
 /// Keys of findings that lead to a timeline: F goes to the next rank that is blamed and into the timeline, R
@@ -267,17 +284,18 @@ const MAX_CHIPS: usize = 32;
 const MAX_VICTIMS: usize = 8;
 
 /// The ranks that are blamed and their first victims, each of which goes to where it is in the call that the finding
-/// names; beside a culprit that is alone its line.
+/// names; beside a culprit that is alone the first that is known of it, with its line.
 fn culprits(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
     // The call's own line is in the message: a rank that skipped the call is not at that line.
     let of_culprit = finding.evidence.iter().find(|seen| finding.culprits == [seen.rank]);
-    let line = of_culprit.and_then(|seen| seen.frame.as_ref());
-    let line = line.map(|line| html! { <code data-test="culprit-line">{ line }</code> });
+    let line = of_culprit.and_then(|seen| Some((seen, seen.frame.as_ref()?))).map(|(seen, frame)| {
+        html! { <><span class="muted">{ prose(&seen.note) }</span>{ " " }<code data-test="culprit-line">{ frame }</code></> }
+    });
     let Some(on_go) = on_go else {
-        return html! { if let Some(line) = line { <p class="culprits">{ "Culprit at " }{ line }</p> } };
+        return html! { if let Some(line) = line { <p class="culprits">{ "Culprit: " }{ line }</p> } };
     };
-    let to_line = finding.culprits.first().map(|rank| to_culprit(finding, *rank));
-    let to_line = line.zip(to_line).map(|(line, to)| {
+    let to_line = line.zip(of_culprit).map(|(line, seen)| {
+        let to = Go { rank: seen.rank.0, which: seen.entry.map_or(Which::Last, Which::Entry) };
         let go = on_go.reform(move |_: MouseEvent| to.clone());
         html! { <button class="goes" onclick={go} title="Show it in the timeline">{ line }</button> }
     });

@@ -45,7 +45,10 @@ const KEYS: [Keys; 6] = [
         &[
             ("C, Shift+C", "on to the next stop, back to the one before"),
             ("N P", "the rank's next call, the one before"),
-            ("F / R M", "as in recordings; arrows too, with a call selected in the timeline"),
+            (
+                "F, /, R, M",
+                "as in recordings; so are the arrows, once a call of the timeline is selected",
+            ),
             ("Ctrl+Enter", "editor: run what was typed"),
             ("Tab", "editor: indent; Esc leaves it, so that Tab goes on"),
         ],

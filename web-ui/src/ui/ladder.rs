@@ -40,9 +40,16 @@ fn row(rung: &Rung, sides: &[LadderSide], on_go: Option<&Callback<Go>>) -> Html 
     html! { <tr class={rung.differs.then_some("differs")}>{ for steps }</tr> }
 }
 
-fn which(call: &LadderCall) -> Which {
+/// The way to a call of the ladder.
+pub(crate) fn which(call: &LadderCall) -> Which {
     let group = Some(call.group.clone()).filter(|group| !group.is_empty());
     Which::Numbered { group, op: Some(call.op.clone()), seq: call.seq }
+}
+
+/// The lines of the user's code that led to a call, one below the other.
+fn own_lines(call: &LadderCall) -> String {
+    let own = call.stack.iter().filter(|part| part.own).flat_map(|part| &part.frames);
+    own.map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
 /// A call of a side leads to that of its first rank.
@@ -51,7 +58,7 @@ fn step(step: &LadderStep, side: &LadderSide, on_go: Option<&Callback<Go>>) -> H
         LadderStep::LeftOut => html! { <td class="none">{ "did not call it" }</td> },
         LadderStep::NotReached => html! { <td class="none muted">{ "did not get here" }</td> },
         LadderStep::Called(call) => html! {
-            <td title={call.stack.join("\n")}>
+            <td title={own_lines(call)}>
                 { goes(call.title(), Go { rank: side.ranks.first().map_or(0, |rank| rank.0), which: which(call) }, on_go) }
                 if call.waits { <span class="waits">{ "waits" }</span> }
                 if !call.what.is_empty() { <span class="muted">{ &call.what }</span> }

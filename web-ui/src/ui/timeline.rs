@@ -18,7 +18,6 @@ use crate::dom;
 use crate::explain;
 use crate::palette;
 use geometry::{Geometry, Stretch};
-pub(crate) use hover::frame;
 use hover::{Hover, Hovered, use_hover};
 use lockstep_core::words::counted;
 use lockstep_web_protocol::{

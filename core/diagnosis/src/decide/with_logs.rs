@@ -89,10 +89,34 @@ pub(crate) fn decide(
         let raised = heard.unnamed.iter().filter(|it| !no_news(&it.said));
         notes.extend(raised.take(UNNAMED).map(ended_ranks::note));
     }
+    for claim in &mut claims {
+        claim.message.added.extend(caught_error(claim, heard));
+    }
     if heard.spawned && !claims.is_empty() {
         notes.push(SPAWNED.to_owned());
     }
     claims
+}
+
+/// A line of the log about memory that ran out, where the ranks to blame left calls out: a loop that catches the error
+/// goes on without the rest of that step's calls.
+fn caught_error(claim: &Claim, heard: &Heard) -> Option<String> {
+    let leaves_out =
+        matches!(claim.kind, Kind::OpSkipped | Kind::LoopShorter | Kind::DdpUnevenInputs);
+    let of_culprit = |rank: Option<u64>| {
+        rank.is_none_or(|rank| claim.culprits.iter().any(|known| u64::from(known.0) == rank))
+    };
+    let (file, error) = heard.errors.iter().find(|(_, error)| {
+        let text = error.text.to_lowercase();
+        of_culprit(error.rank) && (text.contains("out of memory") || text.contains("outofmemory"))
+    })?;
+    leaves_out.then(|| {
+        format!(
+            "The log says \"{}\" ({file}:{}): if that was the rank to blame, it caught the error and went on without \
+             the rest of that step's calls.",
+            error.text, error.line
+        )
+    })
 }
 
 /// Adds a claim of the logs to those that are known, or to the one that it explains. Some are `from_calls`.

@@ -64,8 +64,8 @@ pub(crate) fn plan_diff(
     let tokens = |rank| Some(compared(plan, roles, &plan.program(rank)?.ops));
     let (own, other) = (tokens(rank)?, tokens(peer)?);
     let programs = Programs { plan, group, own: &own, other: &other };
-    // Lines tell equal calls apart, unless the ranks make the same calls from different lines.
-    let by_line = |a: &Token<'_>, b: &Token<'_>| a.same(b) && a.op.at == b.op.at;
+    // Lines and their callers tell equal calls apart, unless the ranks make the same calls from different ones.
+    let by_line = |a: &Token<'_>, b: &Token<'_>| a.same(b) && a.op.has_origin_of(b.op);
     let (mut prefix, mut suffix) = common(&own, &other, by_line);
     let mut lines = true;
     if prefix + suffix < own.len().min(other.len()) {
@@ -141,7 +141,7 @@ impl<'a> Programs<'a, '_> {
         let (from, period) = (hunk.other.start, hunk.other.len());
         let slid = slides(self.other, from, period);
         let Some(rounds) = self.other.get(from - slid..hunk.other.end) else { return false };
-        let same = |(a, b): (&Token<'_>, &Token<'_>)| a.same(b) && a.op.at == b.op.at;
+        let same = |(a, b): (&Token<'_>, &Token<'_>)| a.same(b) && a.op.has_origin_of(b.op);
         let is_in = |part: Option<&[Token<'a>]>| {
             let part = part.unwrap_or_default();
             // A turn begins where no round of the same loop is in front.
@@ -426,7 +426,7 @@ fn slides(tokens: &[Token<'_>], at: usize, middle: usize) -> usize {
         .take_while(|slid| {
             let (before, after) = (tokens.get(at - slid - 1), tokens.get(at - slid - 1 + middle));
             // Other lines tell which one is gone.
-            matches!((before, after), (Some(a), Some(b)) if a.same(b) && a.op.at == b.op.at)
+            matches!((before, after), (Some(a), Some(b)) if a.same(b) && a.op.has_origin_of(b.op))
         })
         .count()
 }

@@ -36,7 +36,7 @@ fn of_rank(plan: &Plan, rank: GlobalRank) -> Option<Lose> {
         }
         [
             ..,
-            Op { action: Action::Call { .. }, at, via: Some(via) },
+            Op { action: Action::Call { .. }, at, via: Some(via), .. },
             Op { action: Action::Wait { .. }, .. },
         ] => Some(Lose { wait: LostWait::parse(via)?, at: *at, raised: None }),
         _ => None,

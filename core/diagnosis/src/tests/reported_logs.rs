@@ -106,3 +106,31 @@ fn logs_of_bug_reports_are_read() {
         }
     }
 }
+
+/// A loop that catches the error goes on without the rest of the step's calls: the log's line belongs to the finding.
+#[test]
+fn memory_that_ran_out_is_told_with_the_calls_that_were_left_out() {
+    let case = super::cases().join("t215_skip_allreduce_diff_size");
+    let with_log = |line: &str| {
+        let mut sources = Sources::default();
+        let mut files = super::files(&case);
+        files.push(("job.log".to_owned(), format!("epoch 0\n{line}\n").into_bytes()));
+        files.iter().for_each(|(name, bytes)| sources.take(Piece::read(name, bytes)));
+        diagnose_files(sources).unwrap().report.findings[0].clone()
+    };
+    let finding =
+        with_log("WARNING: CUDA out of memory. Tried to allocate 2.00 GiB; skipping the batch");
+    assert_eq!(finding.kind, crate::Kind::OpSkipped);
+    assert!(
+        finding.message.contains("skipping the batch\" (job.log:2)")
+            && finding.message.contains("caught the error"),
+        "{}",
+        finding.message
+    );
+    // Of another rank than the one to blame it says nothing.
+    assert_ne!(finding.culprits, [lockstep_core::rank::GlobalRank(0)]);
+    let other = with_log(
+        "[rank0]: WARNING: CUDA out of memory. Tried to allocate 2.00 GiB; skipping the batch",
+    );
+    assert!(!other.message.contains("caught the error"), "{}", other.message);
+}

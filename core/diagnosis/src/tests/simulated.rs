@@ -2,12 +2,13 @@
 //! lines stand in for it here: blocking collectives of the world, matched by number.
 
 use super::found;
+use crate::report::LadderStep;
 use crate::{Certainty, Kind, Report, diagnose_recording, diagnose_trace, diagnose_whole_trace};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{
-    Action, Call as PlanCall, Fill, Plan, PlanBuilder, ProgramBuilder, TensorId,
+    Action, Call as PlanCall, Fill, Plan, PlanBuilder, ProgramBuilder, SourceLine, TensorId,
 };
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
@@ -93,7 +94,7 @@ pub(super) fn run(plan: &Plan) -> Trace {
                         reduce_op: collective.reduce_op(),
                         root: collective.root(),
                         plan_op: Some(number),
-                        stack: vec![],
+                        stack: plan.frames_of(op).collect(),
                         record_id: None,
                     };
                     let work = works[index];
@@ -208,6 +209,37 @@ fn a_skip_is_placed_by_its_line() {
         "{}",
         finding.message
     );
+}
+
+/// A helper makes the same call for three lines of the program, of which a rank leaves one out: only the callers tell
+/// the calls apart, in the finding and in the calls side by side.
+#[test]
+fn a_skip_through_a_helper_is_placed_by_its_caller() {
+    let mut plan = PlanBuilder::new("test", 4, BackendName::Host).unwrap();
+    plan.tensor("grad", Dtype::Float32, 64, Fill::Rank);
+    let helper = plan.source("reduce.py", "");
+    let train = plan.source("train.py", "");
+    let callers = [10, 11, 12].map(|line| plan.callers([SourceLine { source: train, line }]));
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let plan = plan.every_rank(|rank, own| {
+        for step in 0..3 {
+            for (line, callers) in (10..).zip(callers) {
+                if (rank.0, step, line) != (2, 1, 11) {
+                    own.line(helper, 5).called_from(callers);
+                    own.collective(GroupId::WORLD, sum, 64, None, Some(GRAD));
+                }
+            }
+        }
+    });
+    let report = diagnose_trace(&run(&plan.unwrap()));
+    let finding = one(&report, Kind::OpSkipped, 2);
+    assert_eq!(finding.seq, Some(5));
+    let ladder = finding.ladder.as_ref().unwrap();
+    let differs: Vec<_> = ladder.rungs.iter().filter(|rung| rung.differs).collect();
+    let LadderStep::Called(expected) = &differs[0].steps[0] else { panic!("{ladder:#?}") };
+    assert_eq!(expected.seq, Some(5));
+    assert_eq!(expected.line.as_deref(), Some("reduce.py:5, called from train.py:11"));
+    assert_eq!(differs[0].steps[1], LadderStep::LeftOut);
 }
 
 #[test]

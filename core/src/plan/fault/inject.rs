@@ -201,7 +201,7 @@ fn insert(ops: &mut Vec<Op>, at: usize, action: Action) {
         }
     }
     let line = ops.get(at).and_then(|op| op.at);
-    ops.insert(at, Op { action, at: line, via: None });
+    ops.insert(at, Op::new(action, line));
 }
 
 /// A signal that a process is to be sent by the clock, by whoever runs it. One that comes with an operation is

@@ -96,11 +96,7 @@ impl Remark {
 
     /// The operation that makes this remark.
     pub fn to_op(&self, at: Option<SourceLine>) -> Op {
-        Op {
-            action: Action::Sleep { name: self.to_string().into(), duration_ns: 0 },
-            at,
-            via: None,
-        }
+        Op::new(Action::Sleep { name: self.to_string().into(), duration_ns: 0 }, at)
     }
 
     /// The remark that an operation's name describes; `None` for any other name.

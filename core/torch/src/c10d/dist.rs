@@ -259,7 +259,7 @@ impl Dist<'_> {
         }
         let via = self.state.part_of.or(via);
         let via = via.filter(|via| *via != action.name()).map(Arc::from);
-        Op { action, at: self.state.at, via }
+        Op { via, ..Op::new(action, self.state.at) }
     }
 
     pub(super) fn write(&mut self, recorded: Recorded) -> u32 {

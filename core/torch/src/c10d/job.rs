@@ -213,6 +213,7 @@ impl Job {
             program_of,
             sources: shared.sources,
             schedules: Vec::new(),
+            callers: Vec::new(),
         };
         plan.check()?;
         Ok(plan)
@@ -273,12 +274,14 @@ impl Shared {
         is_said: impl Fn(&Noted) -> bool,
     ) -> (Program, Vec<u32>) {
         let barrier = |group, via: &str, at| Op {
-            action: Action::call(
-                collective_call(group, Collective::Barrier, 0, None, None, None),
-                false,
-            ),
-            at,
             via: Some(via.into()),
+            ..Op::new(
+                Action::call(
+                    collective_call(group, Collective::Barrier, 0, None, None, None),
+                    false,
+                ),
+                at,
+            )
         };
         let mut ops: Vec<Op> = Vec::new();
         let mut moved: Vec<u32> = Vec::with_capacity(recorded.len());

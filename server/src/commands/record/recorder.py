@@ -61,6 +61,8 @@ OWN_FILE = os.path.abspath(__file__) if "__file__" in globals() else "<recorder>
 
 # Float tensors up to this size are exchanged for real; larger ones are filled.
 EXCHANGED_FLOAT_BYTES = 64 << 10
+# So many callers of a line are noted. As in the plan (`MAX_CALLERS`).
+MAX_CALLERS = 32
 # A rank that sleeps more often between two calls waits for something; it sleeps for real.
 SLEEPS_WITHOUT_A_CALL = 100
 # Integer and byte tensors up to this size are exchanged for real.
@@ -262,17 +264,30 @@ class Tape:
 
     def place(self):
         """The line of the script that is being executed, and what it calls: ((file, line), name)."""
-        frame, inside, library = sys._getframe(1), None, None
-        while frame is not None:
+        return self.place_with_callers()[:2]
+
+    def place_with_callers(self):
+        """The line of the script that is being executed, what it calls, and the lines that called its function,
+        innermost first: ((file, line), name, [(file, line)])."""
+        frame, at, inside, callers, library = sys._getframe(2), None, None, [], None
+        while frame is not None and len(callers) < MAX_CALLERS:
             kind = self.files.kind(frame.f_code.co_filename)
-            if kind == "own":
-                return (self.files.name(frame.f_code.co_filename), frame.f_lineno), inside
-            if kind == "library" and library is None:
-                library = (self.files.name(frame.f_code.co_filename), frame.f_lineno), inside
-            if frame.f_code.co_filename != OWN_FILE:
-                inside = called_name(frame) or inside
+            if kind == "own" and at is not None:
+                callers.append(self.line_of(frame))
+            elif kind == "own":
+                at = self.line_of(frame)
+            elif at is None:
+                if kind == "library" and library is None:
+                    library = self.line_of(frame), inside
+                if frame.f_code.co_filename != OWN_FILE:
+                    inside = called_name(frame) or inside
             frame = frame.f_back
-        return library or (None, None)
+        if at is None:
+            return *(library or (None, None)), []
+        return at, inside, callers
+
+    def line_of(self, frame):
+        return self.files.name(frame.f_code.co_filename), frame.f_lineno
 
     def place_of(self, error):
         """The innermost line of the script from which an exception came, or the one that caused it."""
@@ -295,7 +310,7 @@ class Tape:
         number = self.calls
         self.calls += 1
         self.sleeps = 0
-        at, via = self.place()
+        at, via, callers = self.place_with_callers()
         tensors = inputs or outputs
         event = {
             "t": "call",
@@ -309,6 +324,8 @@ class Tape:
         }
         if at:
             event["at"] = at
+        if callers:
+            event["callers"] = callers
         if via and via != op:
             event["via"] = via
         self.note(event)

@@ -100,6 +100,9 @@ pub enum ScriptEvent {
         /// The script's line.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Place>,
+        /// The lines that called the function in which that line is, innermost first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        callers: Vec<Place>,
         /// The function that the script called there, if it has another name: `all_gather_object`, `backward`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         via: Option<String>,

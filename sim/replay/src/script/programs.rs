@@ -7,7 +7,7 @@ use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use lockstep_core::plan::remark::Remark;
 use lockstep_core::plan::{
-    Action, Call, Fill, Op, Plan, PlanBuilder, PlanError, Program, SourceLine, TensorId,
+    Action, Call, CallersId, Fill, Op, Plan, PlanBuilder, PlanError, Program, SourceLine, TensorId,
 };
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
@@ -199,8 +199,29 @@ struct Writer<'a> {
 struct Batch {
     calls: Vec<Call>,
     ids: Vec<u64>,
+    /// That of its first call.
+    origin: Option<Origin>,
+}
+
+/// The place of a call in the script.
+#[derive(Default)]
+struct Origin {
     at: Option<SourceLine>,
     via: Option<Arc<str>>,
+    called_from: Option<CallersId>,
+}
+
+impl Origin {
+    fn op(self, action: Action) -> Op {
+        let Origin { at, via, called_from } = self;
+        Op { action, at, via, called_from }
+    }
+}
+
+/// A call of the plan, and its place in the script.
+struct PlacedCall {
+    call: Call,
+    origin: Origin,
 }
 
 impl Writer<'_> {
@@ -215,30 +236,31 @@ impl Writer<'_> {
             match event {
                 ScriptEvent::Call { id, timeout_ms, .. } => {
                     limits.extend(timeout_ms.map(|limit| (ops.len() as u32, limit)));
-                    let Some((call, at, via)) = self.call(rank, event) else { continue };
+                    let Some(PlacedCall { call, origin }) = self.call(rank, event) else {
+                        continue;
+                    };
                     match &mut batch {
                         Some(batch) => {
                             batch.calls.push(call);
                             batch.ids.push(*id);
-                            batch.at = batch.at.or(at);
-                            batch.via = batch.via.take().or(via);
+                            batch.origin.get_or_insert(origin);
                         }
                         None => {
                             made.insert(*id, ops.len() as u32);
-                            ops.push(Op { action: Action::call(call, true), at, via });
+                            ops.push(origin.op(Action::call(call, true)));
                         }
                     }
                 }
                 ScriptEvent::Batch => batch = Some(Batch::default()),
                 ScriptEvent::BatchEnd => {
-                    let Some(Batch { calls, ids, at, via }) = batch.take() else { continue };
+                    let Some(Batch { calls, ids, origin }) = batch.take() else { continue };
                     let action = match <[Call; 1]>::try_from(calls) {
                         Ok([call]) => Action::call(call, true),
                         Err(calls) if calls.is_empty() => continue,
                         Err(calls) => Action::Coalesced { calls, async_op: true },
                     };
                     made.extend(ids.into_iter().map(|id| (id, ops.len() as u32)));
-                    ops.push(Op { action, at, via });
+                    ops.push(origin.unwrap_or_default().op(action));
                 }
                 ScriptEvent::Wait { id, at } => {
                     let Some(op) = made.get(id).copied() else { continue };
@@ -250,7 +272,7 @@ impl Writer<'_> {
                         Some(last) => hold(last),
                         None => {
                             let at = self.line(at.as_ref());
-                            ops.push(Op { action: Action::Wait { op, timeout_ms }, at, via: None });
+                            ops.push(Op::new(Action::Wait { op, timeout_ms }, at));
                         }
                     }
                 }
@@ -266,17 +288,17 @@ impl Writer<'_> {
                         _ => {
                             let (name, duration_ns) = (phase.as_str().into(), worked);
                             let action = Action::Compute { name, duration_ns };
-                            ops.push(Op { action, at: None, via: None });
+                            ops.push(Op::new(action, None));
                         }
                     }
                 }
                 ScriptEvent::Sleep { ns, at } => {
                     let (name, duration_ns) = ("time.sleep".into(), *ns);
                     let at = self.line(at.as_ref());
-                    ops.push(Op { action: Action::Sleep { name, duration_ns }, at, via: None });
+                    ops.push(Op::new(Action::Sleep { name, duration_ns }, at));
                 }
                 ScriptEvent::Synchronize => {
-                    ops.push(Op { action: Action::Synchronize, at: None, via: None });
+                    ops.push(Op::new(Action::Synchronize, None));
                 }
                 ScriptEvent::Assumed { what, at } => {
                     self.assumed.insert(what.clone());
@@ -285,7 +307,7 @@ impl Writer<'_> {
                 }
                 ScriptEvent::End { how: Some(how), at, .. } => {
                     let (how, at) = (how.clone(), self.line(at.as_ref()));
-                    ops.push(Op { action: Action::Die { how }, at, via: None });
+                    ops.push(Op::new(Action::Die { how }, at));
                 }
                 ScriptEvent::End { .. }
                 | ScriptEvent::Group { .. }
@@ -298,15 +320,10 @@ impl Writer<'_> {
         Program { ops }
     }
 
-    /// The call of the plan with its line and the user's name for it; `None` in a group that nobody has noted, and of
+    /// The call of the plan; `None` in a group that nobody has noted, and of
     /// what a rank sends to itself.
-    fn call(
-        &mut self,
-        rank: GlobalRank,
-        event: &ScriptEvent,
-    ) -> Option<(Call, Option<SourceLine>, Option<Arc<str>>)> {
-        let ScriptEvent::Call { op, group, dtype, inputs, outputs, peer, tag, at, via, .. } = event
-        else {
+    fn call(&mut self, rank: GlobalRank, event: &ScriptEvent) -> Option<PlacedCall> {
+        let ScriptEvent::Call { op, group, dtype, inputs, outputs, peer, tag, .. } = event else {
             return None;
         };
         let (group, members) = self.groups.get(group)?;
@@ -316,8 +333,6 @@ impl Writer<'_> {
             return None;
         }
         let dtype = self.dtype(dtype.as_deref());
-        let at = self.line(at.as_ref());
-        let via = via.as_ref().map(|via| via.chars().take(MAX_VIA).collect::<String>().into());
         let (input, output) = (sum(inputs), sum(outputs));
         let call = match op.as_str() {
             "send" | "recv" => {
@@ -333,7 +348,16 @@ impl Writer<'_> {
                 self.collective_call((group, size), collective, event, dtype)
             }
         };
-        Some((call, at, via))
+        Some(PlacedCall { call, origin: self.origin(event) })
+    }
+
+    fn origin(&mut self, event: &ScriptEvent) -> Origin {
+        let ScriptEvent::Call { at, callers, via, .. } = event else { return Origin::default() };
+        let at = self.line(at.as_ref());
+        let callers: Vec<SourceLine> =
+            callers.iter().filter_map(|place| self.line(Some(place))).collect();
+        let via = via.as_ref().map(|via| via.chars().take(MAX_VIA).collect::<String>().into());
+        Origin { at, via, called_from: self.plan.callers(callers) }
     }
 
     fn collective(&mut self, event: &ScriptEvent) -> Option<Collective> {
@@ -482,6 +506,25 @@ mod tests {
         );
         assert!(matches!(ops[2].action, Action::Compute { duration_ns: 10, .. }));
         assert!(matches!(ops[3].action, Action::Wait { op: 1, timeout_ms: None }));
+    }
+
+    #[test]
+    fn calls_keep_the_callers_of_their_line() {
+        let through = |id: u64, line: u32| {
+            let mut call = call(id, "all_reduce");
+            call["callers"] = json!([["train.py", line], ["train.py", 40]]);
+            call
+        };
+        let noted = json!([through(0, 20), through(1, 21), through(2, 20)]);
+        let ranks = [events(noted.clone()), events(noted)];
+        let plan = plan_of_script("t", 2, &ranks, &BTreeMap::new(), WorkTime::OnCard).unwrap().plan;
+        let lines = |op: &Op| plan.lines_of(op).map(|at| at.line).collect::<Vec<_>>();
+        let ops = &plan.programs[0].ops;
+        assert_eq!(
+            ops.iter().map(lines).collect::<Vec<_>>(),
+            [[3, 20, 40], [3, 21, 40], [3, 20, 40]]
+        );
+        assert_eq!(plan.callers.len(), 2);
     }
 
     #[test]

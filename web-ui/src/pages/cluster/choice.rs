@@ -3,7 +3,7 @@
 
 use crate::explain;
 use crate::pages::asked::{Asked, Unmet};
-use crate::pages::fabric_fault::{FABRIC, fabric_fault_fields, with_fault};
+use crate::pages::fabric_fault::{FABRIC, fabric_fault_fields, fabric_fault_words, with_fault};
 use crate::pages::known_clusters::{cluster_choices, use_known_clusters};
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField, SizeField};
@@ -87,11 +87,11 @@ impl ClusterChoice {
         format!("{} · {} · {nodes} · {bytes}{}", self.collective, self.cluster, self.fault_words())
     }
 
-    /// `, with spine:rate=0.25`; empty without a fault.
+    /// `, with the network between nodes at 25%`; empty without a fault.
     pub(super) fn fault_words(&self) -> String {
         match self.fault.as_str() {
             "" => String::new(),
-            fault => format!(", with {fault}"),
+            fault => format!(", with {}", fabric_fault_words(fault)),
         }
     }
 }

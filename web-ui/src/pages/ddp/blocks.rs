@@ -181,7 +181,7 @@ pub(super) fn blocks(props: &BlocksProps) -> Html {
                 }
             </div>
             if props.label != Some("B") {
-                <p class="muted small-print">{ "Pale: awaited. Tinted: ready, waits for its bucket. Underlined: on its way. Solid: reduced. A block is as wide as the square root of its bytes; point at one to read why it waits." }</p>
+                <p class="muted small-print">{ "Pale: awaited. Tinted: ready, waits for its bucket. Underlined: on its way. Solid: reduced. In front of a bucket stand its number and how many of its gradients are ready (⇄ on its way, ✓ reduced). A block is as wide as the square root of its bytes; point at one to read why it waits." }</p>
             }
             if shown < all { <p class="muted small-print">{ format!("{shown} of {all} gradients have room here; the table below names every bucket.") }</p> }
         </div>

@@ -4,26 +4,17 @@ use super::words::commas;
 use crate::explain;
 use crate::palette::{bucket_piece, piece_fill};
 use lockstep_web_protocol::DdpAccount;
-use std::rc::Rc;
 use yew::prelude::*;
-
-/// Properties of [`BucketTable`].
-#[derive(Properties, PartialEq)]
-pub(super) struct BucketTableProps {
-    pub(super) a: Rc<DdpAccount>,
-    pub(super) b: Option<Rc<DdpAccount>>,
-}
 
 /// More buckets than this are told, not listed.
 const MOST: usize = 300;
 
-/// Every bucket in a line.
-#[component(BucketTable)]
-pub(super) fn bucket_table(props: &BucketTableProps) -> Html {
+/// Every bucket in a line, of one setting or of two.
+pub(super) fn bucket_table(a: &DdpAccount, b: Option<&DdpAccount>) -> Html {
     html! {
         <div class="tables">
-            { table(&props.a, props.b.is_some().then_some("A")) }
-            if let Some(b) = &props.b { { table(b, Some("B")) } }
+            { table(a, b.is_some().then_some("A")) }
+            if let Some(b) = b { { table(b, Some("B")) } }
         </div>
     }
 }

@@ -39,9 +39,9 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::stop::{Direction, Stop};
 use lockstep_scenarios::program::Options;
 use lockstep_web_protocol::{Chapter, Machine, Opened};
-use output::Output;
+use output::output;
 use question::Question;
-use rank::OneRank;
+use rank::{OneRank, one_rank};
 use running::use_running;
 use search::use_search;
 use std::rc::Rc;
@@ -154,7 +154,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                     if !props.chapters.is_empty() {
                         <Story chapters={props.chapters.clone()} session={opened.session} playback={stepping.playback.clone()} />
                     }
-                    <OneRank view={view.clone()} plan={plan.clone()} session={opened.session} {rank} on_rank={select.clone()} />
+                    { one_rank(&OneRank { view: view.clone(), plan: plan.clone(), session: opened.session, rank, on_rank: select.clone() }) }
                     <h2>{ "Every rank" }</h2>
                     <ul class="standing" data-test="standing">{ standing(Some(view), &opened.header.groups) }</ul>
                     <h2>{ "Who waits for whom, now" }</h2>
@@ -162,7 +162,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                 }
             </section>
             <section class="panel verdicts" aria-label="What is wrong">
-                if let Some(compiled) = &running.compiled { <Output compiled={compiled.clone()} view={view.clone()} /> }
+                if let Some(compiled) = &running.compiled { { output(compiled, view.as_deref()) } }
                 if let (Some(opened), Ok(plan)) = (&opened, &**plan) {
                     // One element, with findings or without: else yew inserts them behind their siblings.
                     <div>

@@ -4,27 +4,16 @@ use crate::explain;
 use lockstep_core::rank::GlobalRank;
 use lockstep_scenarios::program::{Compiled, Printed};
 use lockstep_sim::View;
-use std::rc::Rc;
 use yew::prelude::*;
 
 /// Lines shown before the rest is counted.
 const MAX_LINES: usize = 200;
 
-/// Properties of [`Output`].
-#[derive(Properties, PartialEq)]
-pub(super) struct OutputProps {
-    pub(super) compiled: Rc<Compiled>,
-    /// The moment; without one, the program's text alone says what would come.
-    pub(super) view: Option<Rc<View>>,
-}
-
-/// The output of the ranks by now, and the errors that they raise.
-#[component(Output)]
-pub(super) fn output(props: &OutputProps) -> Html {
-    let Compiled { plan, printed, raised, assumed, .. } = &*props.compiled;
+/// The output of the ranks by the moment of `view`, and the errors that they raise; without one, all that would come.
+pub(super) fn output(compiled: &Compiled, view: Option<&View>) -> Html {
+    let Compiled { plan, printed, raised, assumed, .. } = compiled;
     // A rank has gone on from the operations before the one that it is at.
-    let ended: Option<Vec<u32>> =
-        props.view.as_ref().map(|view| view.ranks.iter().map(|rank| rank.op).collect());
+    let ended: Option<Vec<u32>> = view.map(|view| view.ranks.iter().map(|rank| rank.op).collect());
     let is_reached = |print: &&Printed| ended.as_ref().is_none_or(|ops| print.is_reached(ops));
     let reached: Vec<&Printed> = printed.iter().filter(is_reached).collect();
     // An exception is the last thing that a rank does.

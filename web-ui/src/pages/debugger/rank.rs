@@ -16,9 +16,8 @@ use yew::prelude::*;
 /// Works listed before the rest is counted.
 const MAX_PENDING: usize = 12;
 
-/// Properties of [`OneRank`].
-#[derive(Properties, PartialEq)]
-pub(super) struct OneRankProps {
+/// The moment, the rank that is shown, and where to go to another one.
+pub(super) struct OneRank {
     pub(super) view: Rc<View>,
     pub(super) plan: Rc<Plan>,
     pub(super) session: SessionId,
@@ -27,8 +26,7 @@ pub(super) struct OneRankProps {
 }
 
 /// One rank at a moment.
-#[component(OneRank)]
-pub(super) fn one_rank(props: &OneRankProps) -> Html {
+pub(super) fn one_rank(props: &OneRank) -> Html {
     let rank = props.rank;
     let Some(state) = props.view.ranks.get(rank as usize) else { return html! {} };
     let plan = &props.plan;

@@ -61,7 +61,7 @@ pub(super) fn save(props: &SaveProps) -> Html {
                 said.set(match page_of(&files, &hash).await {
                     Ok(page) => {
                         dom::download_blob(NAME, &page);
-                        String::new()
+                        format!("Saved as {NAME}.")
                     }
                     Err(why) => why,
                 });

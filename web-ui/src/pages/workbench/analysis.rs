@@ -99,12 +99,15 @@ pub(super) fn where_time_went(props: &WhereTimeWentProps) -> Html {
         <section ref={told} class="analysis" data-test="analysis" data-steps={analysis.step_ps.is_some().to_string()}>
             <h3>{ "Where the time went" }</h3>
             <p>{ opening(&analysis) }</p>
-            { shares(&analysis) }
-            { late(&analysis, &props.on_go) }
-            { kinds(&analysis.calls) }
-            { path(&analysis, &props.on_go) }
-            <label class="check"><input type="checkbox" checked={*drawn} onchange={draw} data-test="draw-path" />
-                <span>{ "Draw the critical path in the timeline" }</span></label>
+            // Without ends all of these would be zeros that nobody has seen.
+            if analysis.knows_ends {
+                { shares(&analysis) }
+                { late(&analysis, &props.on_go) }
+                { kinds(&analysis.calls) }
+                { path(&analysis, &props.on_go) }
+                <label class="check"><input type="checkbox" checked={*drawn} onchange={draw} data-test="draw-path" />
+                    <span>{ "Draw the critical path in the timeline" }</span></label>
+            }
             if !props.unfinished { <WhatIf session={props.session} world_size={props.world_size} straggler={analysis.late.first().map(|late| late.rank.0)} /> }
         </section>
     }

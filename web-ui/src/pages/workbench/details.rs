@@ -4,7 +4,7 @@ use super::notes::{Note, Place, WriteNote};
 use crate::dom;
 use crate::explain;
 use crate::ui::dropped::Texts;
-use crate::ui::{Go, facts_list, frame, use_in_sight};
+use crate::ui::{Go, facts_list, stack, use_in_sight};
 use lockstep_web_protocol::{CallDetails, CallMark, Member, Which};
 use std::rc::Rc;
 use web_sys::KeyboardEvent;
@@ -88,8 +88,7 @@ pub(super) fn details(props: &DetailsProps) -> Html {
                 </div>
                 if !told.members.is_empty() { <div>{ members(told, props) }</div> }
                 if !told.stack.is_empty() {
-                    <div><h3>{ "Stack" }</h3>
-                        <ol class="stack mono">{ for told.stack.iter().map(|line| frame(line, texts.as_ref())) }</ol></div>
+                    <div><h3>{ "Stack" }</h3>{ stack(&told.stack, texts.as_ref()) }</div>
                 }
             </div>
         </section>

@@ -157,7 +157,7 @@ pub(super) fn find(props: &FindProps) -> Html {
     };
     html! {
         <div class="find" role="search" onfocusin={focus(true)} onfocusout={focus(false)}>
-            <input ref={input} type="text" placeholder="Find calls: rank:10 op:all_reduce unfinished" aria-label="Find calls (/)" spellcheck="false"
+            <input ref={input} type="text" placeholder="Find calls: rank:10 op:all_reduce" aria-label="Find calls (/)" spellcheck="false"
                    autocomplete="off" value={(*props.query).clone()} oninput={typed} onkeydown={key} data-test="find" />
             <span class="count mono" role="status" data-test="find-count" data-total={hits.as_ref().map(|hits| hits.total.to_string())}>{ state }</span>
             <button class="quiet" onclick={press(false)} disabled={hits.as_ref().is_none_or(|hits| hits.calls.is_empty())} aria-label="Hit before" title="Hit before (Shift+Enter)">{ "↑" }</button>

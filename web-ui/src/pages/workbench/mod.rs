@@ -33,7 +33,6 @@ pub(super) use marks::KEPT;
 pub(super) use notes::notes_list;
 use repair::{Repair, Stage};
 pub(super) use selection::{Along, Next};
-use sources::Sources;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -105,7 +104,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 if !asking && recorded && opened.calls > 0 { <as_program::AsProgram session={opened.session} /> }
                 if !asking && opened.calls > 0 { <WhereTimeWent session={opened.session} {world_size} unfinished={opened.unfinished} on_go={selection.go.clone()} on_path={bench.draw_path()} /> }
                 if opened.calls > 0 && props.grown.is_none() { <Exports session={Some(opened.session)} name={file_name(opened)} /> }
-                if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
+                if recorded { { sources::sources(&opened.report, &props.texts) } }
             </section>
         </div>
     }

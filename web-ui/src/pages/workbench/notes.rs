@@ -4,6 +4,7 @@
 use crate::dom::{self, Listener};
 use crate::explain;
 use crate::ui::{Go, goes, keys};
+use lockstep_diagnosis::markdown::escaped;
 use lockstep_web_protocol::Which;
 use std::fmt::Write;
 use wasm_bindgen::JsCast;
@@ -66,7 +67,7 @@ impl Note {
         let mut section = "\n## Notes of the reader\n\n".to_owned();
         for Note { place, text } in notes {
             // Writing to a String cannot fail.
-            let _ = writeln!(section, "- **{}**: {text}", place.words());
+            let _ = writeln!(section, "- **{}**: {}", escaped(&place.words()), escaped(text));
         }
         section
     }

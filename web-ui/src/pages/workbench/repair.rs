@@ -75,7 +75,7 @@ pub(super) fn repair(props: &RepairProps) -> Html {
     let inside = match &props.stage {
         Stage::Idle => html! {
             <><button onclick={props.try_it.clone()} data-test="try-repair">{ "Try the repair" }</button>
-            <span class="muted">{ "Replays the recording with the ranks that are blamed calling as the others do, beside what was recorded." }</span></>
+            <span class="muted">{ " Replays the recording with the ranks that are blamed calling as the others do, beside what was recorded." }</span></>
         },
         Stage::Trying => html! { <p class="muted">{ "Simulating the repaired job…" }</p> },
         Stage::None(why) => html! { <p class="muted" data-test="no-repair">{ prose(why) }</p> },

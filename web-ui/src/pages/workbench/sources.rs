@@ -33,27 +33,19 @@ pub(in crate::pages) async fn with(texts: Texts, files: Vec<File>) -> Texts {
     Rc::new(all)
 }
 
-/// Properties of [`Sources`].
-#[derive(Properties, PartialEq)]
-pub(super) struct SourcesProps {
-    pub(super) report: Report,
-    pub(super) texts: Texts,
-}
-
 /// The lines that the findings point at.
-#[component(Sources)]
-pub(super) fn sources(props: &SourcesProps) -> Html {
-    let evidence = props.report.findings.iter().flat_map(|finding| &finding.evidence);
+pub(super) fn sources(report: &Report, texts: &Texts) -> Html {
+    let evidence = report.findings.iter().flat_map(|finding| &finding.evidence);
     // A helper's line comes with its caller's.
     let lines = evidence.filter_map(|seen| seen.frame.as_deref());
     let frames = lines.flat_map(|line| line.split(", called from ")).filter_map(place);
     let places = set(frames);
     let name = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned();
-    let missing = places.iter().filter(|(path, _)| meant(&props.texts, path).is_none());
+    let missing = places.iter().filter(|(path, _)| meant(texts, path).is_none());
     let missing = set(missing.map(|(path, _)| name(path)));
     let missing: Vec<String> = missing.into_iter().take(MAX_PLACES).collect();
     let known = places.iter().filter_map(|&(path, line)| {
-        let (_, text) = meant(&props.texts, path)?;
+        let (_, text) = meant(texts, path)?;
         Some(excerpt(&name(path), text, 1, line))
     });
     html! {

@@ -2,8 +2,8 @@
 
 use crate::app::use_shared;
 use crate::explain;
-use crate::ui::dropped::{Texts, excerpt, meant, place};
-use crate::ui::facts_list;
+use crate::ui::dropped::Texts;
+use crate::ui::{facts_list, stack};
 use lockstep_web_protocol::{Client, Link, Picked, Request, Response, SessionId, SessionQuestion};
 use std::rc::Rc;
 use yew::prelude::*;
@@ -119,21 +119,7 @@ pub(super) fn hover_card(props: &HoverProps) -> Html {
              role="status" data-test="hover">
             <h4>{ &picked.title }</h4>
             { facts_list(&facts) }
-            if !picked.stack.is_empty() {
-                <ol class="stack mono">{ for picked.stack.iter().take(8).map(|line| frame(line, texts.as_ref())) }</ol>
-            }
+            { stack(&picked.stack, texts.as_ref()) }
         </div>
-    }
-}
-
-/// A frame of a call's stack; where its file was dropped on the page, with the lines one click away.
-pub(crate) fn frame(frame: &str, texts: Option<&Texts>) -> Html {
-    let dropped = place(frame).and_then(|(path, line)| Some((meant(texts?, path)?, line)));
-    match dropped {
-        None => html! { <li>{ frame }</li> },
-        Some(((name, text), line)) => html! {
-            <li><details><summary data-test="frame-source">{ frame }</summary>
-                { excerpt(name, text, 1, line) }</details></li>
-        },
     }
 }

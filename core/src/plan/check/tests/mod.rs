@@ -95,6 +95,57 @@ fn other_versions_are_refused() {
     assert!(error.contains("binary version is 9"), "{error}");
 }
 
+/// The plan of one barrier in a helper of line 2, which line 7 of `main` and line 9 of the module have called.
+fn called_by_two() -> Plan {
+    let mut plan = PlanBuilder::new("p", 2, BackendName::Host).unwrap();
+    let source = plan.source("train.py", "");
+    let lines = || [7, 9].map(|line| SourceLine { source, line });
+    let called_from = plan.callers(lines());
+    assert_eq!(plan.callers(lines()), called_from, "equal lists are one");
+    assert_eq!(plan.callers([]), None);
+    plan.every_rank(|_, program| {
+        program.line(source, 2).called_from(called_from).barrier(WORLD);
+    })
+    .unwrap()
+}
+
+#[test]
+fn callers_survive_both_forms_and_are_in_the_calls_stack() {
+    let plan = called_by_two();
+    assert_eq!(plan.callers.len(), 1);
+    for read in [Plan::from_json(&plan.to_json()), Plan::from_bytes(&plan.to_bytes())] {
+        assert_eq!(read.unwrap(), plan);
+    }
+    let stack = plan.call(GlobalRank(1), 0, 0, 1).unwrap().stack;
+    assert_eq!(stack.iter().map(|frame| frame.line).collect::<Vec<_>>(), [2, 7, 9]);
+    // A plan that was written before there were callers.
+    let mut old: serde_json::Value = serde_json::from_str(&plan.to_json()).unwrap();
+    old.as_object_mut().unwrap().remove("callers");
+    old["programs"][0]["ops"][0].as_object_mut().unwrap().remove("called_from");
+    assert_eq!(
+        Plan::read(old.to_string().as_bytes()).unwrap().programs[0].ops[0].called_from,
+        None
+    );
+}
+
+#[test]
+fn callers_that_are_not_there_or_too_many_are_refused() {
+    let changed = |change: fn(&mut Plan)| {
+        let mut plan = called_by_two();
+        change(&mut plan);
+        Plan::read(&plan.to_bytes()).unwrap_err().to_string()
+    };
+    let unknown = changed(|plan| plan.callers.clear());
+    assert!(
+        unknown.contains("(barrier) at train.py:2: the plan has no list of callers 0"),
+        "{unknown}"
+    );
+    let of_no_text = changed(|plan| plan.callers[0].0[1].source = 5);
+    assert!(of_no_text.contains("that names a source that it does not have"), "{of_no_text}");
+    let deep = changed(|plan| plan.callers[0].0 = vec![SourceLine { source: 0, line: 1 }; 33]);
+    assert!(deep.contains("over its limit"), "{deep}");
+}
+
 proptest! {
     #[test]
     fn no_bytes_panic_the_reader(tail in prop::collection::vec(any::<u8>(), 0..200)) {

@@ -72,7 +72,7 @@ fn end(program: &mut Program, role: &Role, alone: Option<u32>, on_device: bool) 
         Half::Backward => (BACKWARD, "DistributedDataParallel.backward"),
     };
     let at = Some(SourceLine { source: 0, line });
-    let mut push = |action| program.ops.push(Op { action, at, via: Some(via.into()) });
+    let mut push = |action| program.ops.push(Op { via: Some(via.into()), ..Op::new(action, at) });
     if on_device {
         // A process comes to it ahead of its device, by what a plan does not know: the time that
         // Python takes. What its streams hold is carried out first.

@@ -60,6 +60,7 @@ impl<'a> Writer<'a> {
             program_of: Vec::new(),
             sources: vec![script(model, training)],
             schedules: Vec::new(),
+            callers: Vec::new(),
         };
         Ok(Writer {
             model,
@@ -137,7 +138,7 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn push(&mut self, action: Action) -> u32 {
-        self.ops.push(Op { action, at: self.at, via: self.via.clone() });
+        self.ops.push(Op { via: self.via.clone(), ..Op::new(action, self.at) });
         self.ops.len() as u32 - 1
     }
 

@@ -63,6 +63,7 @@ impl Writer {
             program_of: Vec::new(),
             sources: Vec::new(),
             schedules: Vec::new(),
+            callers: Vec::new(),
         };
         Ok(Writer { plan, slots: Vec::new() })
     }
@@ -126,7 +127,7 @@ impl Writer {
             ops.push(Action::call(self.collective(call, tensor, rank), async_op));
         }
         ops.extend(launched.into_iter().map(|op| Action::Wait { op, timeout_ms: None }));
-        let ops = ops.into_iter().map(|action| Op { action, at: None, via: None }).collect();
+        let ops = ops.into_iter().map(|action| Op::new(action, None)).collect();
         self.plan.program_of.push(self.plan.programs.len() as u32);
         self.plan.programs.push(Program { ops });
     }
