@@ -9,8 +9,8 @@ use crate::report::{Ladder, LadderCall, LadderSide, LadderStep, Rung};
 use crate::words;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::TensorShape;
-use lockstep_formats::frames::stack_parts;
+use lockstep_core::trace::{Frame, TensorShape};
+use lockstep_formats::frames::{own_frames, short_frame, stack_parts};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 use std::collections::BTreeMap;
 
@@ -46,13 +46,15 @@ pub(crate) fn ladder(job: &Job<'_>, about: &About<'_>) -> Option<Ladder> {
     let rungs = rungs(job, first, others);
     let focus = focus(job, about, &rungs)?;
     let (from, to) = (focus.saturating_sub(SHOWN), (focus + SHOWN + 1).min(rungs.len()));
-    let shown = rungs.get(from..to)?.iter().zip(from..);
+    let shown = rungs.get(from..to)?;
+    let all: Vec<Made<'_>> = shown.iter().flatten().flatten().copied().collect();
+    let shown = shown.iter().zip(from..);
     Some(Ladder {
         rungs: shown
             .map(|(cells, at)| {
                 let after = rungs.get(at + 1..).unwrap_or_default();
                 let differs = at == focus || differs(job, cells, after);
-                Rung { steps: steps(job, cells, after, differs), differs }
+                Rung { steps: steps(job, (cells, &all), after, differs), differs }
             })
             .collect(),
         before: from as u64,
@@ -234,15 +236,16 @@ fn goes_on(column: usize, after: &[Cells<'_>]) -> bool {
     after.iter().any(|cells| cells.get(column).is_some_and(Option::is_some))
 }
 
+/// The steps of a rung; `all` are the calls of all rungs that are shown.
 fn steps(
     job: &Job<'_>,
-    cells: &Cells<'_>,
+    (cells, all): (&Cells<'_>, &[Made<'_>]),
     after: &[Cells<'_>],
     with_stack: bool,
 ) -> Vec<LadderStep> {
     let step = |(column, cell): (usize, &Option<Made<'_>>)| match cell {
         Some(made) => {
-            let mut call = shown_call(job, *made);
+            let mut call = shown_call(job, *made, all);
             if with_stack {
                 call.stack = stack_parts(&made.record.call.stack);
             }
@@ -254,7 +257,7 @@ fn steps(
     cells.iter().enumerate().map(step).collect()
 }
 
-fn shown_call(job: &Job<'_>, made: Made<'_>) -> LadderCall {
+fn shown_call(job: &Job<'_>, made: Made<'_>, all: &[Made<'_>]) -> LadderCall {
     let call = &made.record.call;
     let tensors = if call.inputs.is_empty() { &call.outputs } else { &call.inputs };
     let mut what: Vec<String> = tensors_text(tensors).into_iter().collect();
@@ -272,10 +275,23 @@ fn shown_call(job: &Job<'_>, made: Made<'_>) -> LadderCall {
         group: words::group_label(job.log, call.group),
         seq: made.record.seq,
         what: what.join(", "),
-        line: words::place_of(job.log, made.rank, made.record),
+        line: caller_apart(made, all).or_else(|| words::place_of(job.log, made.rank, made.record)),
         stack: Vec::new(),
         waits: made.pending(),
     }
+}
+
+/// The call's line with the caller in which it differs from others of the same line that are shown.
+fn caller_apart(made: Made<'_>, all: &[Made<'_>]) -> Option<String> {
+    let own: Vec<&Frame> = own_frames(&made.record.call.stack).collect();
+    let (line, callers) = own.split_first()?;
+    let differs_at = |other: &Made<'_>| {
+        let mut theirs = own_frames(&other.record.call.stack);
+        let same_line = theirs.next() == Some(*line);
+        callers.iter().zip(theirs).position(|(own, other)| *own != other).filter(|_| same_line)
+    };
+    let caller = callers.get(all.iter().filter_map(differs_at).min()?)?;
+    Some(format!("{}, called from {}", short_frame(line), short_frame(caller)))
 }
 
 /// `[1024, 64] float32`, and how many more.

@@ -18,7 +18,7 @@ pub const MAX_OPS: usize = if cfg!(test) { 1 << 12 } else { 1 << 24 };
 const MAX_COALESCED: usize = 1 << 20;
 
 /// The most lines of one list of callers.
-pub const MAX_CALLERS: usize = 32;
+pub(super) const MAX_CALLERS: usize = 32;
 
 /// The most lines in all lists of callers.
 const MAX_CALLER_LINES: usize = 4 << 20;

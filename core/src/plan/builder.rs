@@ -1,8 +1,9 @@
 //! Making plans in code: programs by rank, shared where they are equal.
 
+use super::bounded::MAX_CALLERS;
 use super::{
-    Action, Call, Callers, CallersId, Fill, MAX_CALLERS, Op, Plan, PlanError, Program, Source,
-    SourceLine, Tensor, TensorData, TensorId,
+    Action, Call, Callers, CallersId, Fill, Op, Plan, PlanError, Program, Source, SourceLine,
+    Tensor, TensorData, TensorId,
 };
 use crate::collective::Collective;
 use crate::dtype::Dtype;
@@ -100,7 +101,7 @@ impl PlanBuilder {
     }
 
     /// The callers of an operation's line, innermost first, for [`Op::called_from`]; `None` without any. Lines
-    /// beyond [`MAX_CALLERS`] are left out: they are the launcher's.
+    /// beyond the 32nd are left out: they are the launcher's.
     pub fn callers(&mut self, lines: impl IntoIterator<Item = SourceLine>) -> Option<CallersId> {
         let callers = Callers(lines.into_iter().take(MAX_CALLERS).collect());
         if callers.0.is_empty() {

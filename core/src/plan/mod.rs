@@ -40,7 +40,7 @@ mod unknown;
 pub mod value;
 
 pub use action::{Action, Call, STOPPED, TensorCopy, WorkQuery, exit_status, leaves_at_once};
-pub use bounded::{MAX_CALLERS, MAX_OPS};
+pub use bounded::MAX_OPS;
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;
 pub use call_times::{CallTimes, LinkLoad, NamedCluster, TimedCall, TimedTransfer, TransferTime};
@@ -113,7 +113,7 @@ pub struct SourceLine {
 }
 
 /// The lines of the calls that led to the function that an operation's line is in: the first is the call of that
-/// function, the next the call of the function around the first, and so on. At most [`MAX_CALLERS`] lines.
+/// function, the next the call of the function around the first, and so on. At most 32 lines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Callers(#[serde(deserialize_with = "bounded::caller_lines")] pub Vec<SourceLine>);
 

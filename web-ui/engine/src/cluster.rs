@@ -71,6 +71,9 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
     // Nobody has measured a cluster with this fault, unless it changes no collective.
     let unmeasured = match fault.parse::<FabricFault>() {
         Ok(FabricFault::Gpu { .. }) => false,
+        Ok(FabricFault::Nic { .. } | FabricFault::Plane { .. } | FabricFault::Spine { .. }) => {
+            nodes > 1
+        }
         _ => !fault.is_empty(),
     };
     let point = |bytes: u64| {

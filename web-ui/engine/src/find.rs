@@ -7,6 +7,7 @@ use super::texts;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallRecord, CallSignature};
 use lockstep_diagnosis::who_waits;
+use lockstep_formats::frames::own_frames;
 use lockstep_web_protocol::query::Query;
 use lockstep_web_protocol::{CallDetails, CallId, CallMark, FoundCalls, Member, Which};
 
@@ -122,6 +123,7 @@ impl Held {
             mark: self.mark(id.rank, record),
             facts,
             stack,
+            knows_end: texts::knows_end(log, record),
             waits_for: mine
                 .map(|wait| wait.waits_for.iter().map(|rank| rank.0).collect())
                 .unwrap_or_default(),
@@ -146,11 +148,17 @@ impl Held {
             let signature = CallSignature::of(&record.call);
             let differs = call
                 .is_some_and(|call| CallSignature::of(&call.call).difference(&signature).is_some());
+            let own = own_frames(&record.call.stack);
+            let elsewhere = call.is_some_and(|call| {
+                let stack = &call.call.stack;
+                !stack.is_empty() && !record.call.stack.is_empty() && !own_frames(stack).eq(own)
+            });
             Member {
                 rank: rank.0,
                 call: call.map(|call| self.mark(rank.0, call)),
                 recorded: log.ranks.get(rank.index()).is_some_and(Option::is_some),
                 differs,
+                elsewhere,
             }
         };
         group.ranks().iter().map(member).collect()

@@ -125,13 +125,17 @@ pub(super) fn about(log: &CallLog, record: &CallRecord) -> (Vec<(String, String)
     (facts, stack_parts(&call.stack))
 }
 
-/// The state of a call in words. Gloo's Flight Recorder, whose entries have numbers, retires a call when it ends,
-/// however it ends.
-fn state_text(log: &CallLog, record: &CallRecord) -> String {
+/// False of gloo's Flight Recorder, whose entries have numbers: it retires a call when that ends, however it ends, and
+/// does not tell when.
+pub(super) fn knows_end(log: &CallLog, record: &CallRecord) -> bool {
     let group = log.groups.get(record.call.group.index());
     let on_gloo = group.is_some_and(|group| group.backend() == BackendName::Gloo);
+    !(log.recorded && on_gloo && record.record_id.is_some())
+}
+
+fn state_text(log: &CallLog, record: &CallRecord) -> String {
     match record.state {
-        CallState::Completed if log.recorded && on_gloo && record.record_id.is_some() => {
+        CallState::Completed if !knows_end(log, record) => {
             "over: completed or failed, which gloo's recorder does not tell".to_owned()
         }
         state => format!("{state:?}").to_lowercase(),

@@ -70,6 +70,8 @@ pub struct CallDetails {
     pub facts: Vec<(String, String)>,
     /// Its stack, innermost first.
     pub stack: Vec<StackPart>,
+    /// False where the recorder does not tell when a call ended, as gloo's Flight Recorder.
+    pub knows_end: bool,
     /// The ranks that it waits for at the end of the trace; empty if it does not wait.
     pub waits_for: Vec<u32>,
     /// The call on each member of its group.
@@ -91,4 +93,6 @@ pub struct Member {
     pub recorded: bool,
     /// True when its call differs in name or sizes.
     pub differs: bool,
+    /// True when other lines of the program led to its call: where ranks have parted, one number is of several calls.
+    pub elsewhere: bool,
 }

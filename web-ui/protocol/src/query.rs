@@ -219,10 +219,10 @@ fn term(word: &str) -> Result<Term, String> {
         }
         _ => {
             let known = WORDS.iter().take(WORDS.len() - 1).map(|(word, _)| {
-                word.find(':').and_then(|colon| word.get(..=colon)).unwrap_or(word)
+                word.find([':', '#']).and_then(|sign| word.get(..=sign)).unwrap_or(word)
             });
             let known: Vec<&str> = known.collect();
-            Err(format!("{word:?} asks for nothing; known are {}", known.join(", ")))
+            Err(format!("{word:?} is no condition; there are {}", known.join(", ")))
         }
     }
 }
@@ -371,7 +371,7 @@ mod tests {
         for (word, example) in [
             ("#x", "#153"),
             ("entry:x", "entry:196"),
-            ("foo:3", "#153, entry:, rank:, op:, group:, line:, unfinished, slower:"),
+            ("foo:3", "#, entry:, rank:, op:, group:, line:, unfinished, slower:"),
             ("rank:first", "rank:10"),
             ("rank:9-3", "8-15"),
             ("blah:3", "op:"),

@@ -11,7 +11,7 @@ use crate::dom::{self, Listener};
 use crate::explain;
 use lockstep_core::rank::GlobalRank;
 use lockstep_diagnosis::{
-    Certainty, Evidence, Finding, Ladder, LadderCall, LadderStep, Report, Verdict,
+    Certainty, Evidence, Finding, Kind, Ladder, LadderCall, LadderStep, Report, Verdict,
 };
 use lockstep_web_protocol::{SessionId, Which};
 use web_sys::KeyboardEvent;
@@ -106,10 +106,18 @@ fn blamed(report: &Report) -> Vec<Go> {
 }
 
 /// The call in which a rank is to blame: where its calls part from the others', else the one that the evidence names,
-/// else the finding's own.
+/// else the finding's own. Of a rank without any call it is the first of another rank that the evidence names.
 fn to_culprit(finding: &Finding, rank: GlobalRank) -> Go {
     let parting = finding.ladder.as_ref().and_then(|ladder| parting_call(ladder, rank));
     let seen = finding.evidence.iter().find(|seen| seen.rank == rank).and_then(|seen| seen.entry);
+    if matches!(finding.kind, Kind::RankMissing | Kind::RankDied)
+        && parting.is_none()
+        && seen.is_none()
+        && let Some((other, entry)) =
+            finding.evidence.iter().find_map(|seen| Some((seen.rank, seen.entry?)))
+    {
+        return Go { rank: other.0, which: Which::Entry(entry) };
+    }
     let numbered = || Which::Numbered {
         group: finding.group.as_ref().map(|group| group.name.clone()),
         op: finding.op.clone(),

@@ -51,7 +51,7 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
         return html! { <p class="muted" data-test="waits">{ "Shown when you have answered." }</p> };
     }
     if props.waits.is_empty() {
-        let nobody = if props.now { "Nobody waits." } else { "Nobody waits at the end." };
+        let nobody = if props.now { "Nobody waits." } else { "No recorded call waits at the end." };
         return html! { <p class="muted" data-test="waits">{ nobody }</p> };
     }
     let causes = &props.causes;

@@ -2,6 +2,7 @@
 
 pub(crate) mod deed_text;
 pub(crate) mod difference_text;
+pub(crate) mod log_evidence;
 pub(crate) mod message;
 
 use crate::claim::message::{Doubt, Message};

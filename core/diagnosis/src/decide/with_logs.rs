@@ -16,6 +16,10 @@ const SPAWNED: &str = "torch.multiprocessing numbers the processes that it start
                        process N is told of rank N, as spawn() has it by default: where a job counts its \
                        ranks otherwise, or has several machines, it is another rank.";
 
+/// The fix of a step that one rank skips after an error.
+const TOGETHER: &str = "Let no rank skip a step alone: all_reduce a flag before the backward pass and have all ranks \
+                        skip the step, or let the error end the job.";
+
 /// So many errors of processes whose rank nothing tells are notes.
 const UNNAMED: usize = 4;
 
@@ -90,7 +94,10 @@ pub(crate) fn decide(
         notes.extend(raised.take(UNNAMED).map(ended_ranks::note));
     }
     for claim in &mut claims {
-        claim.message.added.extend(caught_error(claim, heard));
+        if let Some(said) = caught_error(claim, heard) {
+            claim.message.added.push(said);
+            claim.fix = format!("{TOGETHER} {}", claim.fix);
+        }
     }
     if heard.spawned && !claims.is_empty() {
         notes.push(SPAWNED.to_owned());

@@ -1,10 +1,10 @@
 //! Transfers between machines that failed, by NCCL's own lines. A process that ends closes its connections, so a rank
 //! that ended by itself explains them.
 
+use crate::claim::log_evidence::deed;
 use crate::claim::{Claim, no_call};
 use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
-use crate::logs::log_finding::deed;
 use crate::report::Evidence;
 use crate::words;
 use lockstep_core::rank::GlobalRank;

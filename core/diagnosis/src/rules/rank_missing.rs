@@ -1,5 +1,6 @@
 //! Findings of ranks of which nothing was recorded, where no call waits for them alone.
 
+use crate::claim::log_evidence::log_evidence;
 use crate::claim::message::{Doubt, Guess, Message};
 use crate::claim::{Claim, evidence, no_call};
 use crate::facts::alternatives::Alternatives;
@@ -11,6 +12,7 @@ use crate::words;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
+use lockstep_formats::job_log::{Said, Statement, is_timeout};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The ranks of which nothing was recorded, and whose partners' calls ended with them: gloo's calls
@@ -41,6 +43,15 @@ fn lost_with(facts: &Facts<'_, '_>, lost: &[GlobalRank]) -> Option<Claim> {
         .copied()
         .filter(|rank| rows_without(facts, *rank).next().is_some())
         .collect();
+    // Partners whose call failed when a connection was closed: the job did not end well.
+    let cut_off: Vec<&Statement> = facts
+        .other_sources
+        .heard
+        .statements
+        .iter()
+        .filter(|it| partners.contains(&it.rank))
+        .filter(|it| matches!(&it.said, Said::GaveUp { error, .. } if !is_timeout(error)))
+        .collect();
     let guess = match all {
         _ if !missed.is_empty() => Guess::Several(format!(
             "Either {it} crashed or {was} killed, and that call failed, which gloo's recorder does not tell \
@@ -51,6 +62,14 @@ fn lost_with(facts: &Facts<'_, '_>, lost: &[GlobalRank]) -> Option<Claim> {
             if missed.len() == 1 { "its" } else { "their" },
             if missed.len() == 1 { "it" } else { "them" },
         )),
+        true if !cut_off.is_empty() => {
+            let told: BTreeSet<GlobalRank> = cut_off.iter().map(|it| it.rank).collect();
+            let told: Vec<GlobalRank> = told.into_iter().collect();
+            Guess::Likely(format!(
+                "{it} crashed or {was} killed: the log says that {} lost a connection in a call.",
+                ranks(&told)
+            ))
+        }
         true => Guess::Several(format!(
             "Either {it} crashed or {was} killed, and that call failed, which gloo's recorder does \
              not tell from its end; or the job ended well, and a dump is left out."
@@ -70,7 +89,7 @@ fn lost_with(facts: &Facts<'_, '_>, lost: &[GlobalRank]) -> Option<Claim> {
         group: Some(made.record.call.group),
         seq: made.record.seq,
         op: Some(made.record.call.op.clone()),
-        alternatives: match all || !missed.is_empty() {
+        alternatives: match (all && cut_off.is_empty()) || !missed.is_empty() {
             true => Alternatives::AsLikely,
             false => Alternatives::LessLikely,
         },
@@ -92,6 +111,7 @@ fn lost_with(facts: &Facts<'_, '_>, lost: &[GlobalRank]) -> Option<Claim> {
             .take(8)
             .map(|made| evidence(facts, *made, "last called"))
             .chain(lost.iter().take(16).map(|rank| no_call(*rank, "left no dump")))
+            .chain(cut_off.iter().take(4).map(|it| log_evidence(it)))
             .collect(),
     };
     claim.add_stacks(facts.other_sources);

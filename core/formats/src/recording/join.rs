@@ -161,8 +161,10 @@ impl Sources {
         let picks = files.first().is_some_and(|(source, _)| source.picks_the_job());
         let first = picks.then(|| files.remove(0));
         if first.is_some() {
-            // Beside dumps a text without a message is only a text, but for the log of a rank.
-            let is_log = |(text, _): &(FileProblem, JobLog)| said_rank(&text.file_name).is_some();
+            // Beside dumps a text without a message is only a text, but for the log of a rank, or one with an error.
+            let is_log = |(text, log): &(FileProblem, JobLog)| {
+                said_rank(&text.file_name).is_some() || !log.errors.is_empty()
+            };
             let (logs, texts): (Vec<_>, Vec<_>) =
                 std::mem::take(&mut self.quiet).into_iter().partition(is_log);
             self.quiet = logs;
@@ -243,7 +245,8 @@ impl Sources {
             all.into_iter().map(|(name, log, quiet)| ((name, log), quiet)).unzip();
         let ranks = ranks_of(&logs.iter().map(NamedFile::of_log).collect::<Vec<_>>())?;
         for (((name, log), quiet), rank) in logs.iter().zip(quiet).zip(&ranks) {
-            let nobodys = quiet && rank.is_none() && log.wrote.is_empty();
+            let told = rank.is_some() || !log.wrote.is_empty() || !log.errors.is_empty();
+            let nobodys = quiet && !told;
             self.problems.extend(nobodys.then(|| says_nothing(name, log)));
         }
         let named = logs.iter().zip(&ranks).map(|((name, log), rank)| (name.as_str(), log, *rank));

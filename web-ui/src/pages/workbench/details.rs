@@ -45,10 +45,12 @@ pub(super) fn details(props: &DetailsProps) -> Html {
     let told = &props.details;
     let mark = &told.mark;
     let rank = mark.id.rank;
-    let mut facts = vec![
-        ("called at".to_owned(), explain::time(mark.from_ps)),
-        ("took".to_owned(), explain::took(mark.from_ps, mark.to_ps)),
-    ];
+    let took = match told.knows_end || mark.to_ps.is_none() {
+        true => explain::took(mark.from_ps, mark.to_ps),
+        false => "not recorded".to_owned(),
+    };
+    let mut facts =
+        vec![("called at".to_owned(), explain::time(mark.from_ps)), ("took".to_owned(), took)];
     facts.extend(told.facts.iter().cloned());
     let key = Callback::from(|event: KeyboardEvent| {
         if event.key() == "Escape" {
@@ -125,10 +127,12 @@ fn members(told: &CallDetails, props: &DetailsProps) -> Html {
     let missing: Vec<u32> = missing.map(|member| member.rank).collect();
     let unknown = told.members.iter().filter(|member| !member.recorded);
     let unknown: Vec<u32> = unknown.map(|member| member.rank).collect();
+    let elsewhere = told.members.iter().filter(|member| member.elsewhere);
+    let elsewhere: Vec<u32> = elsewhere.map(|member| member.rank).collect();
     let first = made().map(|(_, at)| at).min().unwrap_or(0);
     let last = made().max_by_key(|(_, at)| *at).filter(|(_, at)| *at > first);
     let member = |member: &Member| {
-        let Member { rank, call, recorded, differs } = member;
+        let Member { rank, call, recorded, differs, .. } = member;
         let rank = *rank;
         let state = match call {
             None if *recorded => "missing",
@@ -164,6 +168,7 @@ fn members(told: &CallDetails, props: &DetailsProps) -> Html {
             <h3>{ "The same call on its group" }</h3>
             if !missing.is_empty() { <p class="bad" data-test="members-missing">{ format!("Not made by {}.", named(&missing)) }</p> }
             if !unknown.is_empty() { <p class="muted">{ format!("Nothing recorded of {}.", named(&unknown)) }</p> }
+            if !elsewhere.is_empty() { <p data-test="members-elsewhere">{ format!("Other lines of the program led to this number on {}.", named(&elsewhere)) }</p> }
             if let Some((rank, at)) = last { <p>{ format!("Last to come: rank {rank}, {} after the first.", explain::time(at - first)) }</p> }
             <div class="members">{ for told.members.iter().take(MAX_MEMBERS).map(member) }</div>
             if told.members.len() > MAX_MEMBERS { <p class="muted">{ format!("{} more", told.members.len() - MAX_MEMBERS) }</p> }
