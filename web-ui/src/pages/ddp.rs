@@ -37,7 +37,7 @@ use buckets::bucket_table;
 use changes::Changes;
 use check::Check;
 use choice::{FILE, LabChoice, Tab};
-use form::LabForm;
+use form::{LabForm, lab_form};
 use lockstep_torch::ddp::StepKind;
 use lockstep_torch::ddp::lab::notes;
 use lockstep_web_protocol::{DdpAccount, ModelRef};
@@ -156,9 +156,12 @@ fn lab() -> Html {
     // An address that asks for what cannot be is answered, not written over.
     let playback = use_film(account.as_ref().filter(|_| unmet.is_empty()), choice.route());
     let ready = a.fresh && (choice.b.is_none() || b.fresh) && wrong.is_none();
-    let form = html! {
-        <LabForm choice={choice.clone()} file={file.map(|file| file.name)} on_choose={go.clone()} on_pick={pick} />
-    };
+    let form = lab_form(&LabForm {
+        choice: choice.clone(),
+        file: file.map(|file| file.name),
+        on_choose: go.clone(),
+        on_pick: pick,
+    });
     if !unmet.is_empty() {
         return cannot("DistributedDataParallel", unmet, choice.words(), form);
     }

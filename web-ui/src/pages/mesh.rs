@@ -12,7 +12,7 @@ use crate::pages::asked::cannot;
 use crate::route::Route;
 use crate::ui::{Fold, PairsMatrix};
 use cells::Cells;
-use choice::{MeshChoice, MeshForm};
+use choice::{MeshChoice, mesh_form};
 use fabric::FabricView;
 use lockstep_core::words::counted;
 use lockstep_web_protocol::{CANCELLED, MeshAccount, MeshQuestion, Request, Response};
@@ -30,7 +30,7 @@ pub(crate) fn mesh() -> Html {
     }
     let words = choice.typed.clone();
     let go = Callback::from(move |route: Route| nav.replace(route));
-    cannot("Groups and meshes", unmet, words, html! { <MeshForm {choice} on_route={go} /> })
+    cannot("Groups and meshes", unmet, words, mesh_form(&choice, &go))
 }
 
 #[derive(Properties, PartialEq)]
@@ -66,7 +66,7 @@ fn meshed(props: &MeshedProps) -> Html {
             <aside class="panel side">
                 <h1>{ "Groups and meshes" }</h1>
                 <p class="muted hint">{ "init_device_mesh lays the ranks out row by row and makes a process group of every line along every dimension." }</p>
-                <Fold words={choice.typed.clone()}><MeshForm choice={choice.clone()} on_route={go} /></Fold>
+                <Fold words={choice.typed.clone()}>{ mesh_form(&choice, &go) }</Fold>
             </aside>
             { match &account {
                 _ if !choice.is_drawn() => wide::told(&choice),

@@ -134,3 +134,42 @@ fn memory_that_ran_out_is_told_with_the_calls_that_were_left_out() {
     );
     assert!(!other.message.contains("caught the error"), "{}", other.message);
 }
+
+/// Gloo's recorder does not tell a call that failed from one that ended: the ranks' exceptions do.
+#[test]
+fn peers_that_lost_their_connection_say_that_a_rank_without_a_dump_did_not_end_well() {
+    let folder = super::cases().with_file_name("flight-recorder-faults").join("killed_last");
+    let report = |log: Option<&str>| {
+        let mut sources = Sources::default();
+        for (name, bytes) in super::files(&folder) {
+            sources.take(Piece::read(&name, &bytes));
+        }
+        log.into_iter().for_each(|log| sources.take(Piece::read("job.log", log.as_bytes())));
+        diagnose_files(sources).unwrap().report.findings[0].clone()
+    };
+    let raised = |rank: u32, error: &str| {
+        format!(
+            "[rank{rank}]: Traceback (most recent call last):\n\
+             [rank{rank}]:   File \"/srv/train/job.py\", line 20, in step\n\
+             [rank{rank}]:     dist.all_reduce(grad)\n\
+             [rank{rank}]: RuntimeError: [third_party/gloo/gloo/transport/tcp/{error}\n"
+        )
+    };
+    let closed = raised(0, "pair.cc:561] Connection closed by peer [127.0.0.1]:35520");
+    let late =
+        raised(0, "unbound_buffer.cc:81] Timed out waiting 10000ms for recv operation to complete");
+    let alone = report(None);
+    assert_eq!((alone.kind, alone.certainty), (Kind::RankMissing, Certainty::Undecidable));
+    assert!(alone.message.contains("ended well"), "{}", alone.message);
+    let told = report(Some(&closed));
+    assert_eq!((told.kind, told.certainty), (Kind::RankMissing, Certainty::Likely));
+    assert_eq!(told.culprits, alone.culprits);
+    assert!(
+        told.message.contains("rank 0 lost a connection") && !told.message.contains("ended well"),
+        "{}",
+        told.message
+    );
+    assert!(told.evidence.iter().any(|seen| seen.place.is_some()), "{:?}", told.evidence);
+    // A time-out says nothing of an end.
+    assert!(report(Some(&late)).message.contains("ended well"));
+}

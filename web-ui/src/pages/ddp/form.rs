@@ -39,9 +39,8 @@ fn device_of(machine: Machine) -> Option<Device> {
     Device::known().into_iter().find(|device| name.contains(&device.name.to_lowercase()))
 }
 
-/// Properties of [`LabForm`].
-#[derive(Properties, PartialEq)]
-pub(super) struct LabFormProps {
+/// The choice, and what hears of another one.
+pub(super) struct LabForm {
     pub(super) choice: LabChoice,
     /// The name of the file that was read.
     pub(super) file: Option<String>,
@@ -254,7 +253,7 @@ impl Fields<'_> {
 }
 
 /// The model: one that ships, an MLP by its sizes, or one from a file.
-fn model_fields(props: &LabFormProps) -> Html {
+fn model_fields(props: &LabForm) -> Html {
     let choice = &props.choice;
     let on_model = {
         let choice = choice.clone();
@@ -292,8 +291,7 @@ fn model_fields(props: &LabFormProps) -> Html {
 }
 
 /// The form that changes the choice.
-#[component(LabForm)]
-pub(super) fn lab_form(props: &LabFormProps) -> Html {
+pub(super) fn lab_form(props: &LabForm) -> Html {
     let choice = &props.choice;
     let knobs = choice.edited();
     let fields = Fields { choice, knobs, on_choose: &props.on_choose };

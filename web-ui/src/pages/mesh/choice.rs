@@ -177,35 +177,26 @@ fn parse(typed: &str) -> Result<Vec<(String, u32)>, String> {
     }
 }
 
-/// Properties of [`MeshForm`].
-#[derive(Properties, PartialEq)]
-pub(super) struct MeshFormProps {
-    pub(super) choice: MeshChoice,
-    pub(super) on_route: Callback<Route>,
-}
-
 /// The form that changes the choice.
-#[component(MeshForm)]
-pub(super) fn mesh_form(props: &MeshFormProps) -> Html {
-    let choice = &props.choice;
+pub(super) fn mesh_form(choice: &MeshChoice, on_route: &Callback<Route>) -> Html {
     let route = choice.route();
     let set = |name: &'static str| {
         let route = route.clone();
-        props.on_route.reform(move |value: String| route.clone().with(name, value))
+        on_route.reform(move |value: String| route.clone().with(name, value))
     };
     let number = |name: &'static str| {
         let route = route.clone();
-        props.on_route.reform(move |value: u64| route.clone().with(name, value))
+        on_route.reform(move |value: u64| route.clone().with(name, value))
     };
     let dims = {
         let route = route.clone();
-        props.on_route.reform(move |value: String| {
+        on_route.reform(move |value: String| {
             route.clone().without("dim").without("rank").with("dims", value)
         })
     };
     let collective = {
         let route = route.clone();
-        props.on_route.reform(move |value: String| {
+        on_route.reform(move |value: String| {
             route.clone().without("algorithm").with("collective", value)
         })
     };
@@ -227,7 +218,7 @@ pub(super) fn mesh_form(props: &MeshFormProps) -> Html {
             if !choice.collective.is_barrier() {
                 <SizeField name="count" label={format!("{} ({bytes})", explain::count_label(choice.collective))} value={choice.count} max_log2={MAX_COUNT_LOG2} on_choose={number("count")} />
             }
-            <MachineFields machine={choice.machine} route={route} world_size={choice.world_size().max(1)} nodes_only={true} on_route={props.on_route.clone()} />
+            <MachineFields machine={choice.machine} route={route} world_size={choice.world_size().max(1)} nodes_only={true} on_route={on_route.clone()} />
         </form>
     }
 }

@@ -186,7 +186,7 @@ mod tests {
         }
         let told = Note::markdown(&notes);
         assert!(
-            told.contains("- **Rank 10, all_reduce #7, at 1.50 µs**: skips | a step"),
+            told.contains(r"- **Rank 10, all_reduce \#7, at 1.50 µs**: skips \| a step"),
             "{told}"
         );
     }
