@@ -100,7 +100,7 @@ pub(crate) struct ChartProps {
 const FONT: &str = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
 /// Pixels that a curve's name takes on the right.
 const NAMES: u32 = 142;
-/// Where there are fewer pixels the names stand below the drawing.
+/// A drawing with fewer pixels has the names of its curves below it.
 const NARROW: u32 = 480;
 /// Pixels from one name to the next.
 const LINE: i32 = 14;
