@@ -174,11 +174,6 @@ impl Op {
     pub fn new(action: Action, at: Option<SourceLine>) -> Op {
         Op { action, at, via: None, called_from: None }
     }
-
-    /// True if both come from the same line by the same calls.
-    pub fn has_origin_of(&self, other: &Op) -> bool {
-        self.at == other.at && self.called_from == other.called_from
-    }
 }
 
 impl Plan {

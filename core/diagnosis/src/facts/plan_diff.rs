@@ -63,15 +63,19 @@ pub(crate) fn plan_diff(
 ) -> Option<PlanDiff> {
     let tokens = |rank| Some(compared(plan, roles, &plan.program(rank)?.ops));
     let (own, other) = (tokens(rank)?, tokens(peer)?);
-    let programs = Programs { plan, group, own: &own, other: &other };
-    // Lines and their callers tell equal calls apart, unless the ranks make the same calls from different ones.
-    let by_line = |a: &Token<'_>, b: &Token<'_>| a.same(b) && a.op.has_origin_of(b.op);
-    let (mut prefix, mut suffix) = common(&own, &other, by_line);
-    let mut lines = true;
-    if prefix + suffix < own.len().min(other.len()) {
-        (prefix, suffix) = common(&own, &other, |a, b| a.same(b));
-        lines = false;
-    }
+    // Lines tell equal calls apart, and so do their callers, unless the ranks make the same calls from different ones.
+    let shorter = own.len().min(other.len());
+    let found = [ToldApartBy::Callers, ToldApartBy::Line].into_iter().find_map(|by| {
+        let (prefix, suffix) = common(&own, &other, |a, b| a.same_from(b, by));
+        (prefix + suffix >= shorter).then_some((prefix, suffix, by))
+    });
+    let lines = found.is_some();
+    let (prefix, suffix, by) = found.unwrap_or_else(|| {
+        let (prefix, suffix) = common(&own, &other, |a, b| a.same(b));
+        (prefix, suffix, ToldApartBy::Line)
+    });
+    let by_line = |a: &Token<'_>, b: &Token<'_>| a.same_from(b, ToldApartBy::Line);
+    let programs = Programs { plan, group, own: &own, other: &other, told_apart_by: by };
     let whole = Hunk { own: prefix..own.len() - suffix, other: prefix..other.len() - suffix };
     programs.one(&whole).or_else(|| {
         let ranges = if lines { whole } else { trimmed(&own, &other, by_line) };
@@ -99,12 +103,22 @@ struct Hunk {
     other: Range<usize>,
 }
 
+/// The part of an operation's origin that tells equal calls apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ToldApartBy {
+    /// Its line.
+    Line,
+    /// Its line and the lines that called it.
+    Callers,
+}
+
 /// Two programs to be compared in the calls of a group.
 struct Programs<'a, 't> {
     plan: &'a Plan,
     group: GroupId,
     own: &'t [Token<'a>],
     other: &'t [Token<'a>],
+    told_apart_by: ToldApartBy,
 }
 
 impl<'a> Programs<'a, '_> {
@@ -139,9 +153,9 @@ impl<'a> Programs<'a, '_> {
     /// before and after: it left calls out this time, and its loop has the same length.
     fn goes_round_elsewhere(&self, hunk: &Hunk) -> bool {
         let (from, period) = (hunk.other.start, hunk.other.len());
-        let slid = slides(self.other, from, period);
+        let slid = slides(self.other, (from, period), self.told_apart_by);
         let Some(rounds) = self.other.get(from - slid..hunk.other.end) else { return false };
-        let same = |(a, b): (&Token<'_>, &Token<'_>)| a.same(b) && a.op.has_origin_of(b.op);
+        let same = |(a, b): (&Token<'_>, &Token<'_>)| a.same_from(b, self.told_apart_by);
         let is_in = |part: Option<&[Token<'a>]>| {
             let part = part.unwrap_or_default();
             // A turn begins where no round of the same loop is in front.
@@ -220,7 +234,7 @@ impl<'a> Programs<'a, '_> {
         let calls = self.calls(inside);
         let call = *calls.first()?;
         let before = self.calls(tokens.get(..part.start)?).len() as u64;
-        let slides = slides(tokens, part.start, part.len());
+        let slides = slides(tokens, (part.start, part.len()), self.told_apart_by);
         let earlier = self.calls(tokens.get(part.start - slides..part.start)?).len() as u64;
         let computes = |token: &Token<'_>| matches!(token.op.action, Action::Compute { .. });
         Some(Place {
@@ -282,6 +296,12 @@ fn ddp_part(op: &Op) -> Option<DdpPart> {
 }
 
 impl Token<'_> {
+    /// True if both ranks do the same, from the same place.
+    fn same_from(&self, other: &Token<'_>, by: ToldApartBy) -> bool {
+        let callers = by == ToldApartBy::Line || self.op.called_from == other.op.called_from;
+        self.same(other) && self.op.at == other.op.at && callers
+    }
+
     /// True if both ranks do the same as far as others see it: not in which of their tensors, and
     /// not how long a slow rank takes for it.
     fn same(&self, other: &Token<'_>) -> bool {
@@ -421,12 +441,12 @@ fn align<'a>(
 
 /// By how many operations the `middle` operations from `at` on could have been taken out further
 /// to the front, with the same program left.
-fn slides(tokens: &[Token<'_>], at: usize, middle: usize) -> usize {
+fn slides(tokens: &[Token<'_>], (at, middle): (usize, usize), by: ToldApartBy) -> usize {
     (0..at)
         .take_while(|slid| {
             let (before, after) = (tokens.get(at - slid - 1), tokens.get(at - slid - 1 + middle));
             // Other lines tell which one is gone.
-            matches!((before, after), (Some(a), Some(b)) if a.same(b) && a.op.has_origin_of(b.op))
+            matches!((before, after), (Some(a), Some(b)) if a.same_from(b, by))
         })
         .count()
 }

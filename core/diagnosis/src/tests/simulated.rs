@@ -242,6 +242,30 @@ fn a_skip_through_a_helper_is_placed_by_its_caller() {
     assert_eq!(differs[0].steps[1], LadderStep::LeftOut);
 }
 
+/// A rank comes to all of its calls by another caller, as where one rank trains with a logger: the lines tell its calls
+/// apart as before.
+#[test]
+fn a_skip_of_a_rank_with_another_caller_is_placed_by_its_line() {
+    let mut plan = PlanBuilder::new("test", 4, BackendName::Host).unwrap();
+    plan.tensor("grad", Dtype::Float32, 64, Fill::Rank);
+    let train = plan.source("train.py", "");
+    let [usual, own_caller] =
+        [30, 40].map(|line| plan.callers([SourceLine { source: train, line }]));
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let plan = plan.every_rank(|rank, own| {
+        for line in 10..18 {
+            if (rank.0, line) != (2, 13) {
+                own.line(train, line).called_from(if rank.0 == 2 { own_caller } else { usual });
+                own.collective(GroupId::WORLD, sum, 64, None, Some(GRAD));
+            }
+        }
+    });
+    let report = diagnose_trace(&run(&plan.unwrap()));
+    let finding = one(&report, Kind::OpSkipped, 2);
+    assert_eq!(finding.seq, Some(4));
+    assert!(finding.message.contains("(train.py:13)"), "{}", finding.message);
+}
+
 #[test]
 fn extra_swapped_and_shorter() {
     let extra = report(|rank, own| {
